@@ -1,0 +1,1 @@
+"""Diagnosis: reads objects and machines to say why."""

@@ -1,0 +1,1 @@
+"""Observation: runs pipelines and writes down facts; judges nothing."""

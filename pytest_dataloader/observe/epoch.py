@@ -1,0 +1,95 @@
+"""Drives one loader through its epochs, times it and digests it."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_dataloader.observe import clock
+from pytest_dataloader.observe.digest import RunningDigest, digest, leaves
+from pytest_dataloader.observe.facts import BatchFacts, EpochFacts
+
+_BATCHES_WITH_LEAVES = 64
+_LEAVES_A_BATCH = 32
+_BATCHES_WITH_DIGEST = 10_000
+
+
+@dataclass
+class EpochRecord:
+    """What is known of an epoch while it goes on; `facts` freezes it, also half-way."""
+
+    epoch: int
+    began: float = field(default_factory=clock.now)
+    running: RunningDigest = field(default_factory=RunningDigest)
+    batches: int = 0
+    batch_facts: list[BatchFacts] = field(default_factory=list)
+    arrivals: array.array[float] = field(default_factory=lambda: array.array("d"))
+    waits: array.array[float] = field(default_factory=lambda: array.array("d"))
+    not_compared: set[str] = field(default_factory=set)
+
+    def facts(self, samples: int | None) -> EpochFacts:
+        """The epoch as facts; ``samples`` were counted where batches are collated."""
+        return EpochFacts(
+            epoch=self.epoch,
+            batches=self.batches,
+            samples=samples,
+            digest=self.running.ordered,
+            batch_multiset=self.running.multiset,
+            batch_facts=tuple(self.batch_facts),
+            arrivals_s=tuple(self.arrivals),
+            waits_s=tuple(self.waits),
+            not_compared=tuple(sorted(self.not_compared)),
+        )
+
+    def take(self, batch: Any, asked: float) -> None:
+        """Write down one batch that was asked for at ``asked`` and has just come."""
+        came = clock.now()
+        self.arrivals.append(came - self.began)
+        self.waits.append(came - asked)
+        content = digest(batch)
+        self.running.add(content.hex)
+        self.not_compared.update(content.not_compared)
+        if self.batches < _BATCHES_WITH_LEAVES:
+            self.batch_facts.append(BatchFacts(content.hex, leaves(batch, limit=_LEAVES_A_BATCH)))
+        elif self.batches < _BATCHES_WITH_DIGEST:
+            self.batch_facts.append(BatchFacts(content.hex))
+        self.batches += 1
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell the dataset the epoch, as a training loop would. The sampler is not told."""
+    tell = getattr(loader.dataset, "set_epoch", None)
+    if callable(tell):
+        tell(epoch)
+
+
+def drive(
+    loader: Any,
+    record: EpochRecord,
+    *,
+    beat: Callable[[], None],
+    started: Callable[[], None],
+    taken: Callable[[int], None],
+) -> None:
+    """Run one epoch into ``record``.
+
+    ``started`` is called when ``iter(loader)`` has returned, ``taken`` after each batch with the
+    number of batches so far. Raises what the loader raises.
+    """
+    set_epoch(loader, record.epoch)
+    record.began = clock.now()
+    beat()
+    batches: Iterator[Any] = iter(loader)
+    started()
+    while True:
+        beat()
+        asked = clock.now()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        record.take(batch, asked)
+        del batch
+        taken(record.batches)

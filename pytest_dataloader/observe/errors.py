@@ -1,0 +1,138 @@
+"""Errors as facts: from an exception, from a worker's message, from text on standard error."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_dataloader.observe.facts import ErrorFacts
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+_LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_WORKER_MESSAGE = "Original Traceback (most recent call last):"
+_HEADER = "Traceback (most recent call last):"
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a traceback."""
+
+    file: str
+    line: int
+    function: str | None
+
+
+@functools.lru_cache(maxsize=1)
+def _library_folders() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = {sysconfig.get_path(name) for name in names}
+    folders |= {str(Path(folder).resolve()) for folder in folders}
+    return tuple(sorted(folders | {_PACKAGE}))
+
+
+def belongs_to_user(file: str) -> bool:
+    """Whether a source file is the user's: not the interpreter's, an installed library's or ours."""
+    if file.startswith("<"):
+        return False
+    path = os.path.abspath(file)
+    return not any(path.startswith(folder + os.sep) for folder in _library_folders())
+
+
+def from_exception(error: BaseException, stage: str) -> ErrorFacts:
+    """Facts of an exception; one that torch re-raised from a worker is read from its message."""
+    text = str(error)
+    if _WORKER_MESSAGE in text:
+        told = from_text(text, stage)
+        if told is not None:
+            return told
+    lines = traceback.format_exception(error)
+    frames = [
+        Frame(f.filename, f.lineno or 0, f.name)
+        for f in traceback.extract_tb(error.__traceback__)
+    ]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append(Frame(error.filename, error.lineno or 0, None))
+    name = type(error).__qualname__
+    return _facts(stage, name, _first_line(text), _tail("".join(lines)), frames)
+
+
+def from_text(text: str, stage: str) -> ErrorFacts | None:
+    """Facts of the last traceback in a text, or None if it holds none."""
+    starts = [text.rfind(_HEADER), text.rfind(_WORKER_MESSAGE)]
+    start = max(starts)
+    if start < 0:
+        return None
+    lines = text[start:].splitlines()
+    frames = list(_frames(lines))
+    end = _last_line(lines)
+    if end is None:
+        return None
+    shown = _tail("\n".join(lines[: end + 1]))
+    match = _LAST_LINE.match(lines[end])
+    assert match is not None
+    name = match["type"].rpartition(".")[2]
+    return _facts(stage, name, match["message"] or "", shown, frames)
+
+
+def recursive_start_line(text: str) -> str | None:
+    """``file:line`` of the top-level line that starts a process while its module is imported.
+
+    Read from Python's own refusal (`multiprocessing.spawn`, "bootstrapping phase").
+    """
+    end = text.find("before the\n        current process has finished its bootstrapping phase")
+    if end < 0:
+        return None
+    start = text.rfind(_HEADER, 0, end)
+    frames = [f for f in _frames(text[start:end].splitlines()) if f.function == "<module>"]
+    own = [frame for frame in frames if belongs_to_user(frame.file)]
+    return f"{own[-1].file}:{own[-1].line}" if own else None
+
+
+def _frames(lines: Iterable[str]) -> Iterable[Frame]:
+    for line in lines:
+        match = _FRAME.match(line)
+        if match:
+            yield Frame(match["file"], int(match["line"]), match["function"])
+
+
+def _last_line(lines: list[str]) -> int | None:
+    """Index of the line that names the exception: the first unindented one after a frame."""
+    seen_frame = False
+    for index, line in enumerate(lines):
+        seen_frame = seen_frame or _FRAME.match(line) is not None
+        if seen_frame and line and not line[0].isspace() and _LAST_LINE.match(line):
+            return index
+    return None
+
+
+def _facts(
+    stage: str, name: str, message: str, shown: str, frames: Iterable[Frame]
+) -> ErrorFacts:
+    all_frames = list(frames)
+    own = [frame for frame in all_frames if belongs_to_user(frame.file)]
+    inner = own[-1] if own else (all_frames[-1] if all_frames else None)
+    if inner is None:
+        return ErrorFacts(stage, name, message, shown)
+    source = linecache.getline(inner.file, inner.line).strip() or None
+    return ErrorFacts(
+        stage, name, message, shown, inner.file, inner.line, inner.function, source
+    )
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""
+
+
+def _tail(text: str, limit: int = 6000) -> str:
+    text = text.rstrip()
+    if len(text) <= limit:
+        return text
+    return text[: limit // 3] + "\n  [...]\n" + text[-2 * limit // 3 :]

@@ -1,0 +1,217 @@
+"""Facts: frozen values that a run leaves behind, with units in their names. No behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pytest_dataloader.matrix import LoaderConfig
+
+OK, RAISED, DIED, HUNG, SKIPPED = "ok", "raised", "died", "hung", "skipped"
+OUTCOMES = (OK, RAISED, DIED, HUNG, SKIPPED)
+
+CONTENT, TIMED, SCRIPT, IMPORT = "content", "timed", "script", "import"
+TRUE_START, WARM_START, IN_PROCESS = "true", "warm", "in-process"
+
+
+@dataclass(frozen=True, order=True)
+class RunRequest:
+    """What to run. ``content`` passes digest every batch; ``timed`` passes only read the clock."""
+
+    config: LoaderConfig
+    seed: int = 0
+    repeat: int = 0
+    purpose: str = CONTENT
+    script: str | None = None
+    args: tuple[str, ...] = ()
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class ErrorFacts:
+    """An exception, wherever it was raised; ``stage`` is build, start, iterate or close."""
+
+    stage: str
+    type: str
+    message: str
+    traceback: str
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    source: str | None = None
+
+    @property
+    def where(self) -> str | None:
+        """``file:line`` of the innermost line that belongs to the user."""
+        return f"{self.file}:{self.line}" if self.file else None
+
+
+@dataclass(frozen=True)
+class LeafFacts:
+    """One tensor, array or value inside a batch, by its path from the batch."""
+
+    path: str
+    kind: str
+    digest: str
+    preview: str
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """What one batch held; ``leaves`` are kept for the first batches only."""
+
+    digest: str
+    leaves: tuple[LeafFacts, ...] = ()
+
+
+@dataclass(frozen=True)
+class EpochFacts:
+    """One epoch: sizes, content and times. Times are seconds since the epoch began."""
+
+    epoch: int
+    batches: int
+    samples: int | None
+    digest: str | None
+    batch_multiset: str | None
+    batch_facts: tuple[BatchFacts, ...]
+    arrivals_s: tuple[float, ...]
+    waits_s: tuple[float, ...]
+    not_compared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """One worker process. ``unique_bytes`` is its USS, memory that its end would free."""
+
+    worker_id: int | None
+    pid: int
+    exit_code: int | None
+    batches: int = 0
+    samples: int = 0
+    cpu_s: float | None = None
+    ready_s: float | None = None
+    first_batch_s: float | None = None
+    unique_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class RateFacts:
+    """The steady rate, from after every worker has delivered; ``low``..``high`` is its 95 % interval."""
+
+    batches: int
+    samples: int | None
+    duration_s: float
+    batches_per_s: float
+    low: float
+    high: float
+    samples_per_s: float | None
+    windows: int
+
+
+@dataclass(frozen=True)
+class UnpicklableFacts:
+    """An object that refuses to travel, by its path from ``dataset`` or ``loader``."""
+
+    path: str
+    kind: str
+    error: str
+    defined: str | None = None
+    remedy: str | None = None
+    context: bool = False
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """What was there after a run and had not been there before it."""
+
+    processes: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    shared_memory: tuple[str, ...] = ()
+    open_files: int = 0
+
+
+@dataclass(frozen=True)
+class ImportFacts:
+    """What importing one module did in a fresh process, besides defining things."""
+
+    module: str
+    seconds: float
+    starts: tuple[str, ...] = ()
+    error: ErrorFacts | None = None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Everything that one run left behind; an end without an error is not yet a verdict."""
+
+    request: RunRequest
+    start: str
+    outcome: str
+    reason: str | None = None
+    error: ErrorFacts | None = None
+    epochs: tuple[EpochFacts, ...] = ()
+    workers: tuple[WorkerFacts, ...] = ()
+    startup_s: float | None = None
+    all_workers_s: float | None = None
+    close_s: float | None = None
+    rate: RateFacts | None = None
+    no_rate_reason: str | None = None
+    expected_batches: int | None = None
+    travel_bytes: int | None = None
+    heaviest: tuple[tuple[str, int], ...] = ()
+    unpicklable: tuple[UnpicklableFacts, ...] = ()
+    warnings: tuple[str, ...] = ()
+    stderr_tail: str = ""
+    stuck: str = ""
+    left_behind: LeftBehind = field(default_factory=LeftBehind)
+    notes: tuple[str, ...] = ()
+    in_order: bool = True
+    exit_code: int | None = None
+    most_processes: int = 0
+    recursive_at: str | None = None
+    imports: tuple[ImportFacts, ...] = ()
+    duration_s: float = 0.0
+
+    @property
+    def config(self) -> LoaderConfig:
+        """The configuration that was run."""
+        return self.request.config
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run came to its end by itself without an error."""
+        return self.outcome == OK
+
+    @property
+    def batches(self) -> int:
+        """Batches over all epochs."""
+        return sum(epoch.batches for epoch in self.epochs)
+
+    @property
+    def samples(self) -> int | None:
+        """Samples over all epochs, or None where they could not be counted."""
+        counts = [epoch.samples for epoch in self.epochs]
+        known = [count for count in counts if count is not None]
+        return sum(known) if counts and len(known) == len(counts) else None
+
+    @property
+    def digest(self) -> str | None:
+        """Digest of the content in order, over all epochs."""
+        digests = [epoch.digest for epoch in self.epochs if epoch.digest]
+        return "-".join(digests) if digests else None
+
+    @property
+    def batches_per_s(self) -> float | None:
+        """The steady rate, or None where there is no data for one."""
+        return self.rate.batches_per_s if self.rate else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The steady rate in samples, or None where there is no data for one."""
+        return self.rate.samples_per_s if self.rate else None
+
+    @property
+    def worker_unique_bytes(self) -> int | None:
+        """The largest unique memory of a worker, or None where it could not be read."""
+        sizes = [w.unique_bytes for w in self.workers if w.unique_bytes is not None]
+        return max(sizes, default=None)

@@ -1,0 +1,183 @@
+"""The steady rate of a loader: a timed pass that carries nothing but the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pytest_dataloader.observe.epoch import set_epoch
+from pytest_dataloader.observe.facts import RateFacts
+
+_WINDOWS = 10
+_FEWEST_BATCHES = 8
+_SLOW_FACTOR = 5.0
+# Two-sided 95 % quantiles of Student's t for 1 to 9 degrees of freedom (any table of it).
+_T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+
+
+class NoRate(Exception):
+    """There is no data for a rate; the message says why."""
+
+
+class Repeating:
+    """A sampler that begins again for ever, so that workers stay while the clock runs."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            count = 0
+            for item in self.inner:
+                count += 1
+                yield item
+            if not count:
+                return
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
+def measure(loader: Any, seconds: float, now: Callable[[], float], beat: Callable[[], None]) -> RateFacts:
+    """Time batches for ``seconds``, from after every worker has delivered.
+
+    A map-style dataset is read through its sampler again and again; an iterable one epoch after
+    epoch with its workers kept. Slow loaders get up to five times as long, to yield at least
+    eight batches. Raises `NoRate`, and what the loader raises.
+    """
+    from torch.utils.data import IterableDataset
+
+    if isinstance(loader.dataset, IterableDataset):
+        if loader.num_workers:
+            loader.__dict__["persistent_workers"] = True
+    else:
+        name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+        loader.__dict__[name] = Repeating(getattr(loader, name))
+    warm_up = loader.num_workers * (1 + (loader.prefetch_factor or 0))
+    timer = _Timer(seconds, now, beat)
+    epoch = 0
+    while not timer.over:
+        set_epoch(loader, epoch)
+        if not timer.epoch(iter(loader), warm_up, loader.num_workers):
+            break
+        epoch += 1
+    return summarise(timer.intervals, _samples_a_batch(loader))
+
+
+class _Timer:
+    """Collects the intervals between batches over one or more epochs."""
+
+    def __init__(self, seconds: float, now: Callable[[], float], beat: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.now = now
+        self.beat = beat
+        self.intervals: list[float] = []
+        self.timed_s = 0.0
+        self.began = now()
+
+    @property
+    def over(self) -> bool:
+        if self.timed_s >= self.seconds and len(self.intervals) >= _FEWEST_BATCHES:
+            return True
+        return self.timed_s >= self.seconds * _SLOW_FACTOR
+
+    def epoch(self, batches: Iterator[Any], warm_up: int, workers: int) -> bool:
+        """Time one epoch; False if it was too short to time anything."""
+        count, timed = 0, 0
+        last = self.now()
+        for _ in batches:
+            count += 1
+            came = self.now()
+            if count > max(warm_up, 1):
+                self.intervals.append(came - last)
+                self.timed_s += came - last
+                timed += 1
+                if timed % 64 == 1:
+                    self.beat()
+                if self.over:
+                    return True
+            else:
+                self.beat()
+            last = self.now()
+        # An epoch that ends within the warm-up can only give a rate if a later one does not
+        # start its workers again; give those a second chance, but not for ever.
+        return timed > 0 and self.now() - self.began < self.seconds * _SLOW_FACTOR * 2
+
+
+def summarise(intervals: list[float], samples_a_batch: int | None) -> RateFacts:
+    """The rate over intervals in seconds, with its 95 % interval from batch means."""
+    count = len(intervals)
+    if count < 3:
+        raise NoRate(f"the epoch gave {count} batches after the start; a rate needs 3")
+    duration = sum(intervals)
+    windows = min(_WINDOWS, count)
+    edges = [round(i * count / windows) for i in range(windows + 1)]
+    means = [statistics.fmean(intervals[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    mean = duration / count
+    spread = _T95[windows - 2] * statistics.stdev(means) / math.sqrt(windows)
+    mean = max(mean, sys.float_info.epsilon)
+    rate = 1.0 / mean
+    high = 1.0 / (mean - spread) if spread < mean else math.inf
+    samples_per_s = rate * samples_a_batch if samples_a_batch else None
+    return RateFacts(
+        batches=count,
+        samples=count * samples_a_batch if samples_a_batch else None,
+        duration_s=duration,
+        batches_per_s=rate,
+        low=1.0 / (mean + spread),
+        high=high,
+        samples_per_s=samples_per_s,
+        windows=windows,
+    )
+
+
+def _samples_a_batch(loader: Any) -> int | None:
+    if loader.batch_size is not None:
+        return int(loader.batch_size)
+    return 1 if loader.batch_sampler is None else None
+
+
+@contextlib.contextmanager
+def alone_on_this_machine() -> Iterator[None]:
+    """Hold the machine's one place for timed passes; waits for others, freed on death.
+
+    The lock is taken on this very file, so that none is left behind.
+    """
+    fd = os.open(__file__, os.O_RDONLY)
+    try:
+        _lock(fd)
+        yield
+    finally:
+        _unlock(fd)
+        os.close(fd)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(fd: int) -> None:
+        while True:
+            try:
+                msvcrt.locking(fd, msvcrt.LK_LOCK, 1)  # gives up after ten seconds
+            except OSError:
+                continue
+            return
+
+    def _unlock(fd: int) -> None:
+        os.lseek(fd, 0, os.SEEK_SET)
+        with contextlib.suppress(OSError):
+            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def _unlock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)

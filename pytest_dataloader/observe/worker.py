@@ -1,0 +1,175 @@
+"""Runs in the worker process: notes that ride on worker_init_fn and collate_fn.
+
+Imports nothing heavy and nothing else of the package: a spawned worker pays for every import.
+Notes are JSON lines appended to a journal file: one write each, so that a worker that is
+killed in the middle of its work leaves what it had noted, and locks nobody out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+STACK_SIGNAL = getattr(signal, "SIGUSR2", None)
+_STARTING_EVENTS = frozenset(
+    {"os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system"}
+    | {"os.startfile", "subprocess.Popen", "_winapi.CreateProcess", "pty.spawn"}
+)
+
+
+class Journal:
+    """Appends notes to a file; opens it anew in each process. Picklable."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+        self._pid = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_fd": -1, "_pid": 0}
+
+    def note(self, kind: str, **facts: Any) -> None:
+        """Append one note. Costs a few microseconds."""
+        if self._pid != os.getpid():
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._pid = os.getpid()
+        line = json.dumps({"kind": kind, "pid": self._pid, **facts}, ensure_ascii=True)
+        os.write(self._fd, line.encode() + b"\n")
+
+    def close(self) -> None:
+        """Close this process's descriptor."""
+        if self._pid == os.getpid() and self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._pid = -1, 0
+
+
+def read_journal(path: str) -> list[dict[str, Any]]:
+    """All complete notes; a line cut short by the end of its writer is left out."""
+    notes = []
+    with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                notes.append(json.loads(line))
+    return notes
+
+
+class StartNote:
+    """A ``worker_init_fn`` that notes the worker's start, then calls the user's own.
+
+    It also points standard error at ``stderr_path`` where the process did not inherit it, and
+    lets the watchdog ask for the Python stacks of all threads.
+    """
+
+    def __init__(
+        self, inner: Callable[[int], None] | None, journal: Journal, stderr_path: str
+    ) -> None:
+        self.inner = inner
+        self.journal = journal
+        self.stderr_path = stderr_path
+
+    def __call__(self, worker_id: int) -> None:
+        _join_stderr(self.stderr_path)
+        stacks = _offer_stacks()
+        self.journal.note("start", worker=worker_id, at=time.monotonic(), stacks=stacks)
+        if self.inner is not None:
+            self.inner(worker_id)
+
+
+class CollateNote:
+    """A ``collate_fn`` that calls the user's own and notes which worker made a batch of how many."""
+
+    def __init__(self, inner: Callable[[Any], Any], journal: Journal, *, batched: bool) -> None:
+        self.inner = inner
+        self.journal = journal
+        self.batched = batched
+
+    def __call__(self, samples: Any) -> Any:
+        count = len(samples) if self.batched and hasattr(samples, "__len__") else 1
+        batch = self.inner(samples)
+        self.journal.note("batch", samples=count, cpu=time.process_time(), at=time.monotonic())
+        return batch
+
+
+def _join_stderr(path: str) -> None:
+    """Send this process's standard error to ``path``, unless it goes there already."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(fd), os.fstat(2)):
+                return
+        os.dup2(fd, 2)
+    finally:
+        os.close(fd)
+
+
+def _offer_stacks() -> bool:
+    """Print all threads' stacks on a signal, if the signal is free; says whether it is offered."""
+    if STACK_SIGNAL is None or signal.getsignal(STACK_SIGNAL) is not signal.SIG_DFL:
+        return False
+    faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
+    return True
+
+
+def restore_state(
+    environ: Mapping[str, str], streams: Mapping[int, int], data: dict[str, Any]
+) -> dict[str, Any]:
+    """Give a warm-started process the environment and streams that a spawned one would inherit.
+
+    ``streams`` maps the place of a descriptor among those passed on to its number, 1 or 2.
+    """
+    from multiprocessing.forkserver import get_inherited_fds
+
+    inherited = get_inherited_fds()
+    for place, fd in streams.items():
+        os.dup2(inherited[place], fd)
+    os.environ.clear()
+    os.environ.update(environ)
+    return data
+
+
+def new_object(kind: type) -> Any:
+    """A bare object of a class, for its state to be set."""
+    return kind.__new__(kind)
+
+
+def probe_imports(modules: tuple[str, ...], journal_path: str, stderr_path: str) -> None:
+    """Import modules in this fresh process and note what that did; raises nothing."""
+    _join_stderr(stderr_path)
+    journal = Journal(journal_path)
+    starts: list[str] = []
+    sys.addaudithook(_recorder(starts))
+    for module in modules:
+        starts.clear()
+        began = time.perf_counter()
+        error = None
+        try:
+            importlib.import_module(module)
+        except BaseException as raised:
+            error = traceback.format_exception(raised)
+        seconds = time.perf_counter() - began
+        journal.note("import", module=module, seconds=seconds, starts=starts[:], error=error)
+
+
+def _recorder(starts: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
+    def record(event: str, _arguments: tuple[Any, ...]) -> None:
+        if event in _STARTING_EVENTS:
+            starts.append(f"{event} at {_outermost_line()}")
+
+    return record
+
+
+def _outermost_line() -> str:
+    """``file:line`` of the top-level line of the innermost module that is being imported."""
+    for frame in reversed(traceback.extract_stack()):
+        if frame.name == "<module>" and not frame.filename.startswith("<"):
+            return f"{frame.filename}:{frame.lineno}"
+    return "an unknown line"
