@@ -1,0 +1,34 @@
+"""Know that your PyTorch data pipeline works under every start method before you train."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_dataloader.api import check
+    from pytest_dataloader.checks.finding import Finding
+    from pytest_dataloader.matrix import LoaderConfig
+    from pytest_dataloader.observe.facts import RunFacts
+    from pytest_dataloader.report.schema import Report
+
+_HOMES = {
+    "Finding": "pytest_dataloader.checks.finding",
+    "LoaderConfig": "pytest_dataloader.matrix",
+    "Report": "pytest_dataloader.report.schema",
+    "RunFacts": "pytest_dataloader.observe.facts",
+    "check": "pytest_dataloader.api",
+}
+
+__all__ = ["Finding", "LoaderConfig", "Report", "RunFacts", "check"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -59,12 +58,16 @@ class LoaderConfig:
 
 def available_start_methods() -> tuple[str, ...]:
     """The start methods of this platform, in the order of `START_METHODS`."""
+    import multiprocessing
+
     offered = multiprocessing.get_all_start_methods()
     return tuple(method for method in START_METHODS if method in offered)
 
 
 def default_start_method() -> str:
     """This interpreter's own start method, read without fixing it for the process."""
+    import multiprocessing
+
     fixed = multiprocessing.get_start_method(allow_none=True)
     return fixed or multiprocessing.get_all_start_methods()[0]
 

@@ -40,6 +40,7 @@ class Pipeline:
     """The user's pipeline: how to get a dataset or a loader, and the loader's own arguments.
 
     Exactly one of ``dataset``, ``make_dataset``, ``loader`` and ``make_loader`` is set.
+    Pipelines of one ``key`` are the same and share their runs.
     ``loader_kwargs`` are the arguments of `torch.utils.data.DataLoader`, or a function that
     returns them and may take ``num_workers``.
     """
@@ -52,8 +53,10 @@ class Pipeline:
     loader_kwargs: Mapping[str, Any] | Callable[..., Mapping[str, Any]] = field(
         default_factory=dict
     )
+    key: Any = None
 
     def __post_init__(self) -> None:
+        self.key = self.id if self.key is None else self.key
         source = self.loader if self.loader is not None else self.loader_kwargs
         self._generators = _GeneratorStates(source)
 
@@ -255,6 +258,11 @@ class Script:
     path: str
     args: tuple[str, ...] = ()
 
+    @property
+    def key(self) -> str:
+        """Scripts of one key share their runs."""
+        return self.path
+
 
 @dataclass(frozen=True)
 class Target:
@@ -291,7 +299,7 @@ def resolve(target: Target) -> Pipeline | Script:
     module = _import(target)
     value = _attribute(module, target)
     kwargs = getattr(module, "make_loader_kwargs", {})
-    return _pipeline_of(value, pipeline_id, kwargs, target)
+    return pipeline_of(value, target.text, kwargs)
 
 
 def _import(target: Target) -> Any:
@@ -344,9 +352,16 @@ def _attribute(module: Any, target: Target) -> Any:
     return value
 
 
-def _pipeline_of(value: Any, pipeline_id: str, kwargs: Any, target: Target) -> Pipeline:
+def pipeline_of(value: Any, text: str | None = None, kwargs: Any = None) -> Pipeline:
+    """A pipeline of a Dataset, a DataLoader, or what returns one. Raises `TargetError`.
+
+    ``text`` names it in the report; ``kwargs`` are the DataLoader's arguments for a Dataset.
+    """
     from torch.utils.data import DataLoader, Dataset
 
+    text = text or getattr(value, "__qualname__", type(value).__qualname__)
+    pipeline_id = f"check:{text}"
+    kwargs = {} if kwargs is None else kwargs
     if isinstance(value, DataLoader):
         return Pipeline(pipeline_id, loader=value)
     if hasattr(value, "train_dataloader"):
@@ -360,7 +375,7 @@ def _pipeline_of(value: Any, pipeline_id: str, kwargs: Any, target: Target) -> P
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
         return Pipeline(pipeline_id, dataset=value, loader_kwargs=kwargs)
     raise TargetError(
-        f"{target.text}: expected a Dataset or DataLoader, a class of one, a callable that returns "
+        f"{text}: expected a Dataset or DataLoader, a class of one, a callable that returns "
         f"one, or a LightningDataModule; got {type(value).__qualname__}"
     )
 

@@ -13,6 +13,8 @@ PAGE_WIDTH = 88
 
 @dataclass(frozen=True)
 class Code:
+    """One code and the parts of its page."""
+
     name: str
     family: str
     title: str
@@ -81,7 +83,7 @@ _PICKLABILITY = (
             imported there, when __setstate__ or a constructor called by __reduce__ raises, or when
             __getattr__ reads an attribute that is not restored yet and calls itself for ever. The
             true traceback goes to the worker's standard error. The parent only says 'DataLoader
-            worker (pid(s) ...) exited unexpectedly', or waits.
+            worker (pid(s) ...) exited unexpectedly'.
             """,
         mend="""
             Raise AttributeError from __getattr__ for names that start with an underscore, before
@@ -372,7 +374,8 @@ _RUNS = (
         mend="""
             Look at the worker's standard error and, after 'Killed', at the system's log for its
             out-of-memory killer. Raise an exception where the code leaves the process.
-            python -X faulthandler shows where native code crashed.
+            faulthandler.enable() in worker_init_fn shows where native code crashed; python -X
+            faulthandler does not, since PyTorch's own signal handlers take its place in a worker.
             """,
         before="""
             class Lines(Dataset):

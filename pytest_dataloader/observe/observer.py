@@ -62,12 +62,14 @@ class Observer:
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.timeout_s = timeout_s
+        self.true_starts = true_starts
         self.folder = Path(tempfile.mkdtemp(prefix="pytest-dataloader-"))
         self.starter = Starter(true_starts=true_starts)
         self._tap = StderrTap(self.folder / "stderr")
         self._progress = progress or (lambda _text: None)
-        self._facts: dict[tuple[str, RunRequest], RunFacts] = {}
-        self._truly_started: set[tuple[str, LoaderConfig]] = set()
+        self._facts: dict[tuple[Any, RunRequest], RunFacts] = {}
+        self._truly_started: set[tuple[Any, LoaderConfig]] = set()
+        self.modules: dict[Any, tuple[str, ...]] = {}
         self._runs = 0
 
     def close(self) -> None:
@@ -78,14 +80,10 @@ class Observer:
 
     def observe(self, pipeline: Pipeline | Script, request: RunRequest) -> RunFacts:
         """The facts of a request, from an earlier run if there was one."""
-        key = (pipeline.id, request)
+        key = (pipeline.key, request)
         if key not in self._facts:
             self._facts[key] = self._run(pipeline, request)
         return self._facts[key]
-
-    def known(self, pipeline_id: str) -> dict[RunRequest, RunFacts]:
-        """All facts of a pipeline so far."""
-        return {request: facts for (owner, request), facts in self._facts.items() if owner == pipeline_id}
 
     def _run(self, pipeline: Pipeline | Script, request: RunRequest) -> RunFacts:
         self._runs += 1
@@ -100,9 +98,9 @@ class Observer:
             self._progress("")
         return replace(facts, duration_s=clock.now() - began)
 
-    def start_of(self, pipeline_id: str, request: RunRequest) -> tuple[Any, str]:
+    def start_of(self, pipeline_key: Any, request: RunRequest) -> tuple[Any, str]:
         """The context for a run: a true start the first time, a warm one for repeats."""
-        key = (pipeline_id, request.config)
+        key = (pipeline_key, request.config)
         repeat = key in self._truly_started or request.purpose == TIMED
         if request.purpose == CONTENT:
             self._truly_started.add(key)
@@ -185,7 +183,7 @@ def lost_batch(text: str) -> str | None:
 
 def _content(bench: _Bench) -> RunFacts:
     """One epoch with every batch digested, under a true start the first time."""
-    context, bench.start = bench.observer.start_of(bench.pipeline.id, bench.request)
+    context, bench.start = bench.observer.start_of(bench.pipeline.key, bench.request)
     before = processes.snapshot()
     bench.before = frozenset(multiprocessing.active_children())
     dog = bench.watchdog()
@@ -219,6 +217,7 @@ def _epochs(bench: _Bench, context: Any, dog: Watchdog) -> None:
     loader = built.loader
     bench.notes += built.notes
     bench.fresh = built.fresh
+    bench.observer.modules[bench.pipeline.key] = modules_of(loader)
     bench.in_order = getattr(loader, "in_order", True)
     bench.expected = _length(loader)
     if config.has_workers and bench.start == "true" and config.start_method != "fork":
@@ -468,7 +467,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 def _timed(bench: _Bench) -> RunFacts:
     """A pass with nothing but the clock, alone on the machine."""
-    context, bench.start = bench.observer.start_of(bench.pipeline.id, bench.request)
+    context, bench.start = bench.observer.start_of(bench.pipeline.key, bench.request)
     bench.before = frozenset(multiprocessing.active_children())
     dog = bench.watchdog()
     found: list[Any] = []
@@ -533,7 +532,7 @@ def _script(bench: _Bench) -> RunFacts:
 
 def _imports(bench: _Bench) -> RunFacts:
     """What importing the modules that a worker imports does, in a fresh process."""
-    modules = bench.request.args
+    modules = bench.observer.modules.get(bench.pipeline.key, ())
     context = bench.observer.starter.fresh_process()
     process = context.Process(
         target=worker.probe_imports,

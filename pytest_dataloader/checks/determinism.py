@@ -1,0 +1,199 @@
+"""Determinism: same seed, same batches, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_dataloader.checks.asked import Deterministic
+from pytest_dataloader.checks.catalogue import BY_NAME
+from pytest_dataloader.checks.evidence import Evidence, Question
+from pytest_dataloader.checks.finding import ERROR, INFO, Finding, NotJudged
+from pytest_dataloader.matrix import LoaderConfig
+from pytest_dataloader.observe.facts import BatchFacts, LeafFacts, RunFacts, RunRequest
+
+
+def needs(asked: Deterministic, question: Question) -> list[RunRequest]:
+    """Each seed twice; the reference start method and 0 workers once a seed, where asked."""
+    requests = []
+    for seed in asked.seeds or question.seeds:
+        requests += [RunRequest(question.config, seed, repeat) for repeat in (0, 1)]
+        others = _compared_with(asked, question)
+        requests += [RunRequest(config, seed) for config in others]
+    return requests
+
+
+def _compared_with(asked: Deterministic, question: Question) -> list[LoaderConfig]:
+    others = []
+    if "start_methods" in asked.across and question.reference is not None:
+        others.append(question.reference)
+    if question.config.has_workers:
+        others.append(question.config.without_workers())
+    return others
+
+
+def repeats(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJudged]:
+    """The same seed over two fresh builds."""
+    if "runs" not in asked.across:
+        return
+    for seed in asked.seeds or evidence.question.seeds:
+        pair = _pair(evidence, RunRequest(evidence.config, seed), RunRequest(evidence.config, seed, 1))
+        if pair is None:
+            continue
+        first, second = pair
+        yield from _not_compared(first, second)
+        if _same(first, second):
+            continue
+        if not _rebuilt(first, second):
+            yield NotJudged(
+                "the dataset could not be built or copied afresh, so a second run began where the "
+                "first had ended; give it as dl_make_dataset"
+            )
+            return
+        message = (
+            f"expected seed {seed} to give the same batches again, got others: "
+            f"{difference(first, second, 'first', 'second')}"
+        )
+        yield _error("not-repeatable", evidence, culprit_of(first, second), message)
+        return
+
+
+def start_methods_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJudged]:
+    """The same content as under the reference start method, at equal worker count."""
+    reference = evidence.question.reference
+    if "start_methods" not in asked.across or reference is None:
+        return
+    for seed in asked.seeds or evidence.question.seeds:
+        pair = _pair(evidence, RunRequest(reference, seed), RunRequest(evidence.config, seed))
+        if pair is None or _same(*pair) or not _repeatable(evidence, asked):
+            continue
+        names = (reference.id, evidence.config.id)
+        message = (
+            f"expected the batches of {reference.id} (seed {seed}), got others under "
+            f"{evidence.config.id}: {difference(*pair, *names)}"
+        )
+        yield _error("differs-by-start-method", evidence, culprit_of(*pair), message)
+        return
+
+
+def worker_counts_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJudged]:
+    """The same batches as with 0 workers: an error where asked for, else information."""
+    if not evidence.config.has_workers:
+        return
+    seed = (asked.seeds or evidence.question.seeds)[0]
+    alone = evidence.config.without_workers()
+    pair = _pair(evidence, RunRequest(alone, seed), RunRequest(evidence.config, seed))
+    if pair is None or _same_set(*pair) or not _repeatable(evidence, asked):
+        return
+    severity = ERROR if "num_workers" in asked.across else INFO
+    message = (
+        f"expected the batches of 0 workers (seed {seed}), got others under {evidence.config.id}: "
+        f"{difference(*pair, 'w0', evidence.config.id)}"
+    )
+    advice = BY_NAME["depends-on-num-workers"].mend
+    yield Finding(
+        "depends-on-num-workers",
+        severity,
+        (evidence.config,),
+        culprit_of(*pair),
+        message,
+        advice,
+    )
+
+
+def _pair(evidence: Evidence, one: RunRequest, other: RunRequest) -> tuple[RunFacts, RunFacts] | None:
+    first, second = evidence.get(one), evidence.get(other)
+    if first is None or second is None or not (first.ok and second.ok):
+        return None
+    return first, second
+
+
+def _same(one: RunFacts, other: RunFacts) -> bool:
+    if one.in_order and other.in_order:
+        return one.digest == other.digest
+    return _same_set(one, other)
+
+
+def _same_set(one: RunFacts, other: RunFacts) -> bool:
+    return [e.batch_multiset for e in one.epochs] == [e.batch_multiset for e in other.epochs]
+
+
+def _repeatable(evidence: Evidence, asked: Deterministic) -> bool:
+    """Whether this configuration gives the same again; if not, that is the finding to tell."""
+    return not any(
+        isinstance(found, Finding) for found in repeats(evidence, asked)
+    )
+
+
+def _rebuilt(one: RunFacts, other: RunFacts) -> bool:
+    afresh = "the dataset is not built afresh"
+    return one.config.has_workers or not (afresh in one.notes or afresh in other.notes)
+
+
+def _not_compared(one: RunFacts, other: RunFacts) -> Iterator[NotJudged]:
+    kinds = {kind for run in (one, other) for epoch in run.epochs for kind in epoch.not_compared}
+    if kinds:
+        yield NotJudged(f"not compared: {', '.join(sorted(kinds))} in the batches has no content to digest")
+
+
+def first_difference(
+    one: RunFacts, other: RunFacts
+) -> tuple[int, BatchFacts | None, BatchFacts | None] | None:
+    """The number of the first batch that differs, and what each run has there."""
+    for first, second in zip(one.epochs, other.epochs, strict=False):
+        for index, (a, b) in enumerate(zip(first.batch_facts, second.batch_facts, strict=False)):
+            if a.digest != b.digest:
+                return index, a, b
+        shorter = min(len(first.batch_facts), len(second.batch_facts))
+        if first.batches != second.batches:
+            return shorter, *(_at(epoch.batch_facts, shorter) for epoch in (first, second))
+    return None
+
+
+def _at(batches: tuple[BatchFacts, ...], index: int) -> BatchFacts | None:
+    return batches[index] if index < len(batches) else None
+
+
+def differing_leaf(a: BatchFacts, b: BatchFacts) -> tuple[LeafFacts | None, LeafFacts | None] | None:
+    """The first leaf that differs between two batches, by its path."""
+    ours, theirs = ({leaf.path: leaf for leaf in batch.leaves} for batch in (a, b))
+    for path in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(path), theirs.get(path)
+        if one is None or other is None or one.digest != other.digest:
+            return one, other
+    return None
+
+
+def difference(one: RunFacts, other: RunFacts, name: str, other_name: str) -> str:
+    """Where two runs differ first, in words: the batch, the field and both values."""
+    if one.batches != other.batches:
+        return f"{name} has {one.batches} batches, {other_name} has {other.batches}"
+    found = first_difference(one, other)
+    if found is None:
+        return f"a batch after the first {len(one.epochs[0].batch_facts)} differs"
+    index, a, b = found
+    leaf = differing_leaf(a, b) if a is not None and b is not None else None
+    if leaf is None:
+        return f"batch {index} is the first that differs"
+    path = (leaf[0] or leaf[1]).path  # type: ignore[union-attr]
+    ours, theirs = (_shown(side) for side in leaf)
+    return f"batch {index} is the first that differs, at {path}: {name} has {ours}, {other_name} has {theirs}"
+
+
+def _shown(leaf: LeafFacts | None) -> str:
+    return "nothing" if leaf is None else f"{leaf.kind} {leaf.preview}"
+
+
+def culprit_of(one: RunFacts, other: RunFacts) -> str | None:
+    """The field of the batch that differs first."""
+    found = first_difference(one, other)
+    if found is None or found[1] is None or found[2] is None:
+        return None
+    leaf = differing_leaf(found[1], found[2])
+    return (leaf[0] or leaf[1]).path if leaf else None  # type: ignore[union-attr]
+
+
+def _error(code: str, evidence: Evidence, culprit: str | None, message: str) -> Finding:
+    return Finding(code, ERROR, (evidence.config,), culprit, message, BY_NAME[code].mend)
+
+
+CHECKS = (repeats, start_methods_agree, worker_counts_agree)

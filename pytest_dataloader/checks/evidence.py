@@ -1,0 +1,127 @@
+"""Evidence: all facts of one pipeline, as the checks of one configuration look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_dataloader.matrix import LoaderConfig, lacking
+from pytest_dataloader.observe.facts import (
+    CONTENT,
+    IMPORT,
+    SCRIPT,
+    TIMED,
+    ErrorFacts,
+    RunFacts,
+    RunRequest,
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which configuration is judged, within which matrix, with which seeds."""
+
+    config: LoaderConfig
+    matrix: tuple[LoaderConfig, ...]
+    seeds: tuple[int, ...] = (0, 1)
+
+    def base(self, config: LoaderConfig | None = None) -> RunRequest:
+        """The run that every check looks at: the first seed, truly started."""
+        return RunRequest(config or self.config, seed=self.seeds[0])
+
+    def timed(self, seconds: float = 1.0, config: LoaderConfig | None = None) -> RunRequest:
+        """The pass that only reads the clock."""
+        return RunRequest(
+            config or self.config, seed=self.seeds[0], purpose=TIMED, seconds=seconds
+        )
+
+    def script(self, script: str, args: tuple[str, ...]) -> RunRequest:
+        """The script under this configuration's start method."""
+        config = LoaderConfig(self.config.start_method, None)
+        return RunRequest(config, purpose=SCRIPT, script=script, args=args)
+
+    def imports(self) -> RunRequest:
+        """The import of the user's modules in a fresh process."""
+        return RunRequest(LoaderConfig("spawn", None), purpose=IMPORT)
+
+    @property
+    def reference(self) -> LoaderConfig | None:
+        """The first start method of the matrix with the same other axes, if it is another one."""
+        if not self.config.start_method:
+            return None
+        for config in self.matrix:
+            same = config.has_workers and not lacking(config)
+            if same and replace(config, start_method=self.config.start_method) == self.config:
+                return None if config == self.config else config
+        return None
+
+    @property
+    def with_workers(self) -> LoaderConfig | None:
+        """The first configuration of the matrix that has workers and that this platform offers."""
+        return next((c for c in self.matrix if c.has_workers and not lacking(c)), None)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The question and the facts that were gathered for it."""
+
+    question: Question
+    runs: Mapping[RunRequest, RunFacts]
+
+    @property
+    def config(self) -> LoaderConfig:
+        """The configuration that is judged."""
+        return self.question.config
+
+    def get(self, request: RunRequest) -> RunFacts | None:
+        """The facts of a request, or None if it was not run."""
+        return self.runs.get(request)
+
+    @property
+    def base(self) -> RunFacts | None:
+        """The base run of the configuration."""
+        return self.get(self.question.base())
+
+    @property
+    def in_process(self) -> RunFacts | None:
+        """The base run without workers."""
+        return self.get(self.question.base(self.config.without_workers()))
+
+    @property
+    def contents(self) -> list[RunFacts]:
+        """All content runs of this configuration, the base run first."""
+        found = [
+            facts
+            for request, facts in self.runs.items()
+            if request.config == self.config and request.purpose == CONTENT
+        ]
+        return sorted(found, key=lambda f: (f.request.seed, f.request.repeat))
+
+
+def shown_path(path: str) -> str:
+    """A path as people write it: relative to the working directory where it lies below it."""
+    file, colon, line = path.rpartition(":")
+    if not (colon and line.isdigit()):
+        file, colon, line = path, "", ""
+    try:
+        file = Path(file).resolve().relative_to(Path.cwd()).as_posix()
+    except (ValueError, OSError):
+        file = Path(file).as_posix()
+    return f"{file}{colon}{line}"
+
+
+def place(error: ErrorFacts) -> str | None:
+    """``file:line`` of an error, as people write it."""
+    return shown_path(error.where) if error.where else None
+
+
+def quoted(error: ErrorFacts) -> str:
+    """An error on one line: its type and message, where it was raised, and that source line."""
+    text = f"{error.type}: {error.message}" if error.message else error.type
+    where = place(error)
+    if where is None:
+        return text
+    inside = f" in {error.function}" if error.function and error.function != "<module>" else ""
+    source = f", `{error.source}`" if error.source else ""
+    return f"{text}{inside} at {where}{source}"

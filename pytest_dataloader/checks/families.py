@@ -1,0 +1,48 @@
+"""The one registry of checks: for each kind of question its needs and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_dataloader.checks import determinism, picklability, runs, spawning, throughput
+from pytest_dataloader.checks.asked import (
+    Asked,
+    Deterministic,
+    NoRecursiveSpawn,
+    Picklable,
+    Runs,
+    Throughput,
+)
+from pytest_dataloader.checks.evidence import Evidence, Question
+from pytest_dataloader.checks.finding import Finding, NotJudged
+from pytest_dataloader.observe.facts import RunRequest
+
+Check = Callable[[Evidence, Any], Iterator[Finding | NotJudged]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What must be observed for a question, and the checks that judge it."""
+
+    name: str
+    needs: Callable[[Any, Question], list[RunRequest]]
+    checks: tuple[Check, ...]
+
+
+FAMILIES: dict[type, Family] = {
+    Runs: Family("runs", runs.needs, runs.CHECKS),
+    Picklable: Family("picklability", picklability.needs, picklability.CHECKS),
+    Deterministic: Family("determinism", determinism.needs, determinism.CHECKS),
+    NoRecursiveSpawn: Family("spawning", spawning.needs, spawning.CHECKS),
+    Throughput: Family("throughput", throughput.needs, throughput.CHECKS),
+}
+
+#: What conformance means: every question that needs no budget.
+CONFORMANCE: tuple[Asked, ...] = (Runs(), Picklable(), Deterministic(), NoRecursiveSpawn())
+
+
+def family_of(asked: Asked) -> Family:
+    """The family that answers a question."""
+    return FAMILIES[type(asked)]

@@ -1,0 +1,131 @@
+"""Runs: an epoch comes to its end, with workers and without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pytest_dataloader.checks.catalogue import BY_NAME
+from pytest_dataloader.checks.evidence import Evidence, Question, place, quoted, shown_path
+from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
+from pytest_dataloader.checks.picklability import start_failures
+from pytest_dataloader.observe.errors import belongs_to_user
+from pytest_dataloader.observe.facts import DIED, HUNG, OK, RAISED, RunFacts, RunRequest
+
+_STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
+
+
+def needs(_asked: object, question: Question) -> list[RunRequest]:
+    """The base run."""
+    return [question.base()]
+
+
+def fails(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
+    """A run that raises, dies or hangs, whatever else was asked."""
+    for run in evidence.contents:
+        if run.outcome == OK:
+            continue
+        findings = list(start_failures(evidence, run))
+        yield from findings or _FAILURES[run.outcome](evidence, run)
+        return
+
+
+
+
+def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
+    error = run.error
+    assert error is not None
+    code, comparison = _compared(evidence, run)
+    message = f"expected an epoch to its end, got {quoted(error)}; {comparison}"
+    yield _finding(code, evidence, place(error), message)
+
+
+def _compared(evidence: Evidence, run: RunFacts) -> tuple[str, str]:
+    """The code, and what 0 workers (or, for 0 workers, workers) do."""
+    if evidence.config.has_workers:
+        other, name = evidence.in_process, "0 workers"
+        code = "fails-with-workers"
+    else:
+        config = evidence.question.with_workers
+        other = evidence.get(evidence.question.base(config)) if config else None
+        name = config.id if config else "workers"
+        code = "fails-without-workers"
+    if other is None:
+        return "raises", f"{name} were not run"
+    if other.outcome == OK:
+        return code, f"with {name} it runs to its end"
+    if _same_error(other, run):
+        return "raises", f"with {name} it raises the same"
+    return "raises", f"with {name} it {_briefly(other)}"
+
+
+def _same_error(one: RunFacts, other: RunFacts) -> bool:
+    a, b = one.error, other.error
+    return a is not None and b is not None and (a.type, a.where) == (b.type, b.where)
+
+
+def _briefly(run: RunFacts) -> str:
+    if run.outcome == RAISED and run.error is not None:
+        return f"raises {run.error.type}: {run.error.message}"
+    return {DIED: "dies", HUNG: "hangs"}.get(run.outcome, run.outcome)
+
+
+def _died(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
+    error = run.error
+    culprit = place(error) if error is not None and error.stage == "worker" else None
+    told = ""
+    if error is not None and error.stage == "worker":
+        told = f"; its standard error ends with {quoted(error)}"
+    got = f"after {run.batches} batches" if run.batches else "before its first batch"
+    beside = _beside(evidence)
+    message = f"expected all workers to live to the end of the epoch, but {run.reason} {got}{told}{beside}"
+    yield _finding("worker-died", evidence, culprit, message)
+
+
+def _beside(evidence: Evidence) -> str:
+    other = evidence.in_process
+    if not evidence.config.has_workers or other is None:
+        return ""
+    state = "it runs to its end" if other.outcome == OK else f"it {_briefly(other)}"
+    return f"; with 0 workers {state}"
+
+
+def _hung(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
+    error = run.error
+    if error is not None and error.stage == "send":
+        message = (
+            f"expected every batch to be sent, but a worker could not pickle one: {quoted(error)}; "
+            "the loader then waits for it for ever"
+        )
+        yield _finding("unsendable-batch", evidence, place(error) or "loader.collate_fn", message)
+        return
+    stood = _where_it_stood(run.stuck)
+    got = f"after {run.batches} batches" if run.batches else "before the first batch"
+    where = f"; it stood at {stood[0]} in {stood[1]}" if stood else ""
+    message = f"expected the next batch in time, but {run.reason} {got}{where}{_beside(evidence)}"
+    yield _finding("hang", evidence, stood[0] if stood else None, message)
+
+
+def _where_it_stood(stuck: str) -> tuple[str, str] | None:
+    """The user's innermost line in the stacks of the workers (most recent call first) or parent."""
+    workers, _, parent = stuck.partition("--- parent ---")
+    if not parent:
+        workers, parent = "", stuck
+    for text, innermost_first in ((workers, True), (parent, False)):
+        lines = [
+            m for m in _STACK_LINE.finditer(text) if belongs_to_user(m["file"])
+        ]
+        if lines:
+            line = lines[0] if innermost_first else lines[-1]
+            return shown_path(f"{line['file']}:{line['line']}"), line["function"]
+    return None
+
+
+_FAILURES = {RAISED: _raised, DIED: _died, HUNG: _hung}
+
+
+def _finding(code: str, evidence: Evidence, culprit: str | None, message: str) -> Finding:
+    return Finding(code, ERROR, (evidence.config,), culprit, message, BY_NAME[code].mend)
+
+
+CHECKS = (fails,)

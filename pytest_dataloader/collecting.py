@@ -1,0 +1,97 @@
+"""Collection: which tests take part, and over which configurations."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pytest_dataloader.markers import MARKERS, Axes, Marked, MarkerError, marked
+from pytest_dataloader.matrix import LoaderConfig, configurations, expand_start_methods, lacking
+from pytest_dataloader.settings import Settings
+
+CHOICES = ("dl_dataset", "dl_make_dataset", "dl_source_loader")
+SOURCES = (*CHOICES, "dl_loader_kwargs")
+_NEED_PIPELINE = ("dl_loader", "dl_run")
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Stands in the place of a configuration where a test's markers are wrong."""
+
+    why: str
+
+
+def take_part(collector: Any, function: Any) -> None:
+    """Give a test with our marks or fixtures the fixtures that it does not name itself.
+
+    The user's own source fixtures are among them, so that their parameters count.
+    """
+    marks = _mark_names(collector, function)
+    parameters = _parameters(function)
+    piped = bool(marks) or any(name in parameters for name in _NEED_PIPELINE)
+    if not piped and "dl_config" not in parameters:
+        return
+    names = ["dl_config"]
+    if piped and not (marks and _only_scripts(collector, function)):
+        names += [*source_fixtures(collector.session, collector), "_dl_pipeline"]
+    pytest.mark.usefixtures(*names)(function)
+
+
+def _mark_names(collector: Any, function: Any) -> set[str]:
+    own = getattr(function, "pytestmark", [])
+    marks = [*own, *collector.iter_markers()]
+    return {mark.name for mark in marks if mark.name in MARKERS}
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    code = inspect.unwrap(function).__code__
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+def _only_scripts(collector: Any, function: Any) -> bool:
+    try:
+        marks = marked([*getattr(function, "pytestmark", []), *collector.iter_markers()])
+    except MarkerError:
+        return True
+    return marks.only_scripts and not any(n in _parameters(function) for n in _NEED_PIPELINE)
+
+
+def source_fixtures(session: Any, node: Any) -> tuple[str, ...]:
+    """The user's source fixtures that are visible from a node."""
+    manager = session._fixturemanager
+    return tuple(name for name in SOURCES if manager.getfixturedefs(name, node))
+
+
+def parametrize(metafunc: pytest.Metafunc, settings: Settings) -> None:
+    """Spread a test over its matrix; what the platform lacks is a skip with its reason."""
+    try:
+        marks = marked(metafunc.definition.iter_markers())
+    except MarkerError as error:
+        params = [pytest.param(Wrong(str(error)), id="wrong-marker")]
+    else:
+        params = [_param(config) for config in configurations_of(marks, settings)]
+    metafunc.parametrize("dl_config", params, indirect=True)
+
+
+def _param(config: LoaderConfig) -> Any:
+    reason = lacking(config)
+    marks = [pytest.mark.skip(reason=reason)] if reason else []
+    return pytest.param(config, id=config.id, marks=marks)
+
+
+def configurations_of(marks: Marked, settings: Settings) -> tuple[LoaderConfig, ...]:
+    """The matrix of a test: its own axes, else the session's."""
+    axes = marks.axes or Axes()
+    methods = axes.start_methods or settings.start_methods
+    if marks.only_scripts:
+        return tuple(LoaderConfig(method, None) for method in expand_start_methods(methods))
+    return configurations(
+        methods,
+        settings.num_workers if axes.num_workers is None else axes.num_workers,
+        axes.persistent_workers,
+        axes.prefetch_factor,
+        axes.pin_memory,
+    )

@@ -1,0 +1,72 @@
+"""Gathers what tests told, where their reports arrive, and reports it at the end of the session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_dataloader.report.schema import Report
+    from pytest_dataloader.settings import Settings
+
+
+class Gatherer:
+    """Reads tests' reports alike with and without xdist; prints and writes the session's report."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self.config = config
+        self.settings = settings
+        self.report: Report | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        told = getattr(report, "dataloader", None)
+        if told is not None:
+            self._report().add(told, *_outcome(report))
+
+    def pytest_sessionfinish(self) -> None:
+        if self.settings.report is not None:
+            self._finished().write(self.settings.report)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.report is None and not self.settings.was_asked:
+            return
+        report = self._finished()
+        told = self.config.pluginmanager.hook.pytest_dl_report(report=report, config=self.config)
+        terminalreporter.write_sep("=", "dataloader report")
+        for lines in told:
+            for line in lines or ():
+                terminalreporter.write_line(line)
+        if self.settings.report is not None:
+            terminalreporter.write_line(f"JSON report: {self.settings.report}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_dl_report(self, report: Report, config: pytest.Config) -> list[str]:
+        from pytest_dataloader.report import terminal
+
+        width = min(config.get_terminal_writer().fullwidth, 100)
+        return list(terminal.lines(report, width=width, verbose=config.get_verbosity()))
+
+    def _report(self) -> Report:
+        if self.report is None:
+            from pytest_dataloader.report.schema import Report
+
+            self.report = Report()
+        return self.report
+
+    def _finished(self) -> Report:
+        from pytest_dataloader.report import schema
+
+        report = self._report()
+        report.environment = report.environment or schema.environment()
+        return report
+
+
+def _outcome(report: pytest.TestReport) -> tuple[str, str | None]:
+    """passed, failed, skipped or xfailed, and a skip's reason."""
+    if report.skipped and hasattr(report, "wasxfail"):
+        return "xfailed", None
+    reason = None
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+    return report.outcome, reason

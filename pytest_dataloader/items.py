@@ -1,0 +1,295 @@
+"""One test: its marks and pipeline, its judgement, and what it tells the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_dataloader.checks.asked import NoRecursiveSpawn
+from pytest_dataloader.checks.evidence import Question
+from pytest_dataloader.checks.finding import ERROR, Finding
+from pytest_dataloader.collecting import CHOICES, Wrong, configurations_of, source_fixtures
+from pytest_dataloader.judge import Verdict, judge
+from pytest_dataloader.markers import Allow, Marked, marked
+from pytest_dataloader.matrix import LoaderConfig, lacking
+from pytest_dataloader.observe import processes
+from pytest_dataloader.observe.facts import RunFacts
+from pytest_dataloader.observe.observer import Observer
+from pytest_dataloader.observe.starting import can_warm_start
+from pytest_dataloader.pipeline import Pipeline, PipelineError, Script
+from pytest_dataloader.report import schema
+from pytest_dataloader.report.terminal import finding_lines
+from pytest_dataloader.settings import Settings
+
+
+@dataclass
+class ItemState:
+    """What is known of one test as it runs."""
+
+    marked: Marked
+    config: LoaderConfig
+    question: Question
+    settings: Settings
+    pipeline_id: str
+    pipeline: Pipeline | Script | None = None
+    uses_run: bool = False
+    one_family: bool = False
+    verdict: Verdict | None = None
+    expected: tuple[Finding, ...] = ()
+    sections: list[str] = field(default_factory=list)
+
+
+def state_of(item: Any, settings: Settings) -> ItemState:
+    """The state of a test that takes part; a wrong marker fails it here."""
+    config = item.callspec.params["dl_config"]
+    if isinstance(config, Wrong):
+        pytest.fail(f"{item.nodeid}: {config.why}", pytrace=False)
+    marks = _with_scripts_found(marked(item.iter_markers()), item)
+    matrix = configurations_of(marks, settings)
+    seeds = settings.seeds
+    pipeline_id = _without_configuration(item, config)
+    state = ItemState(marks, config, Question(config, matrix, seeds), settings, pipeline_id)
+    state.uses_run = "dl_run" in item.fixturenames
+    if marks.only_scripts and "_dl_pipeline" not in item.fixturenames:
+        state.pipeline = Script(pipeline_id, "")
+    return state
+
+
+def _with_scripts_found(marks: Marked, item: Any) -> Marked:
+    asked = []
+    for one in marks.asked:
+        if isinstance(one, NoRecursiveSpawn) and one.script is not None:
+            one = replace(one, script=_found_script(one.script, item))
+        asked.append(one)
+    return replace(marks, asked=tuple(asked))
+
+
+def _found_script(script: str, item: Any) -> str:
+    """The script's path from the working directory, or else from the test's folder."""
+    for candidate in (Path(script), item.path.parent / script):
+        if candidate.is_file():
+            return os.fspath(candidate)
+    pytest.fail(
+        f"{item.nodeid}: dl_no_recursive_spawn: script must be the path of a Python file, from the "
+        f"working directory or the test's folder; there is no file {script!r}",
+        pytrace=False,
+    )
+
+
+def _without_configuration(item: Any, config: LoaderConfig) -> str:
+    """The node id without the configuration's part of the brackets."""
+    base, _, ids = item.nodeid.rpartition("[")
+    rest = "-".join(part for part in ids.removesuffix("]").replace(config.id, "").split("-") if part)
+    return f"{base}[{rest}]" if rest else base
+
+
+# The pipeline --------------------------------------------------------------------------------
+
+
+def pipeline_from_fixtures(request: pytest.FixtureRequest, pipeline_id: str) -> Pipeline:
+    """The pipeline that the user's fixtures give; a wrong choice of them fails the test."""
+    given = source_fixtures(request.node.session, request.node)
+    chosen = [name for name in CHOICES if name in given]
+    if len(chosen) != 1:
+        pytest.fail(_wrong_choice(request.node, chosen), pytrace=False)
+    values = {name: request.getfixturevalue(name) for name in given}
+    try:
+        return _pipeline(values, pipeline_id, _key(request, given))
+    except PipelineError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def _wrong_choice(item: Any, chosen: list[str]) -> str:
+    names = ", ".join(CHOICES)
+    if chosen:
+        return (
+            f"{item.nodeid}: expected one of the fixtures {names}; got {len(chosen)}: "
+            f"{', '.join(chosen)}; remove all but one"
+        )
+    return (
+        f"{item.nodeid}: expected a pipeline from one of the fixtures {names}; none is defined for "
+        "this test; define one in the test's module or a conftest.py"
+    )
+
+
+def _pipeline(values: dict[str, Any], pipeline_id: str, key: Any) -> Pipeline:
+    kwargs = values.get("dl_loader_kwargs", {})
+    if "dl_source_loader" in values:
+        if "dl_loader_kwargs" in values:
+            raise PipelineError(
+                f"{pipeline_id}: dl_source_loader brings its own arguments; remove dl_loader_kwargs"
+            )
+        source = values["dl_source_loader"]
+        if callable(source) and not hasattr(source, "dataset"):
+            return Pipeline(pipeline_id, make_loader=source, key=key)
+        return Pipeline(pipeline_id, loader=_loader_of(source, pipeline_id), key=key)
+    if "dl_make_dataset" in values:
+        make = values["dl_make_dataset"]
+        if not callable(make):
+            raise PipelineError(
+                f"{pipeline_id}: dl_make_dataset must give a callable that builds a Dataset; got "
+                f"{type(make).__qualname__}"
+            )
+        return Pipeline(pipeline_id, make_dataset=make, loader_kwargs=kwargs, key=key)
+    return Pipeline(pipeline_id, dataset=values["dl_dataset"], loader_kwargs=kwargs, key=key)
+
+
+def _loader_of(source: Any, pipeline_id: str) -> Any:
+    from torch.utils.data import DataLoader
+
+    if isinstance(source, DataLoader):
+        return source
+    raise PipelineError(
+        f"{pipeline_id}: dl_source_loader must give a DataLoader or a callable that builds one; got "
+        f"{type(source).__qualname__}"
+    )
+
+
+def _key(request: pytest.FixtureRequest, given: tuple[str, ...]) -> Any:
+    """Tests whose pipelines come from the same fixtures, with the same parameters and beside the
+    same other fixtures, share their runs."""
+    item = request.node
+    manager = item.session._fixturemanager
+    definitions = tuple(id(manager.getfixturedefs(name, item)[-1]) for name in given)
+    callspec = getattr(item, "callspec", None)
+    params = getattr(callspec, "indices", {}).items()
+    others = {n for n in item.fixturenames if not n.lstrip("_").startswith("dl_")} - {"request"}
+    return (
+        definitions,
+        tuple(sorted((k, v) for k, v in params if k != "dl_config")),
+        frozenset(others),
+    )
+
+
+def loader(pipeline: Pipeline, config: LoaderConfig) -> Iterator[Any]:
+    """The user's own loader under a configuration; its workers are ended when the test is over."""
+    import gc
+    import multiprocessing
+
+    before = multiprocessing.active_children()
+    context = multiprocessing.get_context(config.start_method) if config.start_method else None
+    built = pipeline.build(config, context)
+    try:
+        yield built.loader
+    finally:
+        built.loader.__dict__["_iterator"] = None
+        del built
+        gc.collect()
+        processes.end(processes.new_children(before))
+
+
+def run(state: ItemState, observer: Observer) -> RunFacts:
+    """The base run of a test's configuration, with the rate of its timed pass."""
+    assert state.pipeline is not None
+    facts = observer.observe(state.pipeline, state.question.base())
+    if not facts.ok or not can_warm_start():
+        return facts
+    timed = observer.observe(state.pipeline, state.question.timed())
+    return replace(facts, rate=timed.rate, no_rate_reason=timed.no_rate_reason)
+
+
+# Judgement -----------------------------------------------------------------------------------
+
+
+def judge_item(state: ItemState, observer: Observer) -> None:
+    """Judge a test whose body has passed; fails, skips or xfails it."""
+    verdict = _judged(state, observer)
+    if verdict is None:
+        return
+    expected, rest = _expected(state, verdict)
+    missing = _missing(state, expected)
+    errors = [finding for finding in rest if finding.severity == ERROR]
+    if errors or missing:
+        pytest.fail("\n".join([*_told(state, rest), *missing]), pytrace=False)
+    if expected:
+        reasons = dict.fromkeys(a.reason for a in _allowed_here(state))
+        pytest.xfail("; ".join(reasons))
+    if verdict.nothing_judged:
+        pytest.skip(f"not judged: {'; '.join(verdict.not_judged)}")
+
+
+def judge_after_failure(item: pytest.Item, state: ItemState, observer: Observer) -> None:
+    """Judge a test whose body has failed: its findings are shown beside the failure."""
+    verdict = _judged(state, observer)
+    if verdict is not None and verdict.findings:
+        item.add_report_section("call", "dataloader findings", "\n".join(_told(state, verdict.findings)))
+
+
+def _judged(state: ItemState, observer: Observer) -> Verdict | None:
+    marks = state.marked
+    wanted = marks.asked or marks.axes is not None or marks.allowed or state.uses_run
+    if state.pipeline is None or not wanted:
+        return None
+    settings = state.settings
+    state.verdict = judge(
+        state.pipeline,
+        state.question,
+        marks.asked,
+        observer,
+        counts=lambda code: settings.counts(code) and code not in marks.skipped_codes,
+        timed=can_warm_start() and not settings.true_starts,
+        one_family=state.one_family,
+    )
+    return state.verdict
+
+
+def _allowed_here(state: ItemState) -> list[Allow]:
+    config = state.config
+    return [
+        allow
+        for allow in state.marked.allowed
+        if allow.covers(config.start_method, config.num_workers)
+        and state.settings.counts(allow.code)
+    ]
+
+
+def _expected(state: ItemState, verdict: Verdict) -> tuple[list[Finding], list[Finding]]:
+    codes = {allow.code for allow in _allowed_here(state)}
+    expected = [finding for finding in verdict.findings if finding.code in codes]
+    state.expected = tuple(expected)
+    return expected, [finding for finding in verdict.findings if finding.code not in codes]
+
+
+def _missing(state: ItemState, expected: list[Finding]) -> list[str]:
+    seen = {finding.code for finding in expected}
+    return [
+        f"dl_allow: expected {allow.code} under {state.config.id} ({allow.reason}), but it no longer "
+        "occurs; remove the marker"
+        for allow in _allowed_here(state)
+        if allow.code not in seen
+    ]
+
+
+def _told(state: ItemState, findings: Any) -> list[str]:
+    """The findings of a test, errors first, as its failure shows them."""
+    shown = list(findings)
+    counts = ", ".join(
+        f"{sum(f.severity == severity for f in shown)} {severity}"
+        for severity in dict.fromkeys(f.severity for f in shown)
+    )
+    lines = [f"{state.pipeline_id} under {state.config.id}: {counts}"] if shown else []
+    for finding in shown:
+        lines += finding_lines(schema.finding_to_dict(finding), width=100)
+    return lines
+
+
+# The telling ---------------------------------------------------------------------------------
+
+
+def tell(state: ItemState, report: pytest.TestReport) -> None:
+    """Put what a test found on its report as plain data; pytest carries it on, also under xdist."""
+    if report.when == "teardown" or (report.when == "setup" and report.passed):
+        return
+    told = schema.told(
+        state.pipeline_id,
+        state.config,
+        state.verdict,
+        expected=state.expected,
+        lacking=lacking(state.config),
+    )
+    report.dataloader = schema.finite(told)  # type: ignore[attr-defined]

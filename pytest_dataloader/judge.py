@@ -1,0 +1,123 @@
+"""Judges one pipeline under one configuration: observes what is needed, then runs the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_dataloader.checks.asked import Asked, NoRecursiveSpawn, Runs
+from pytest_dataloader.checks.evidence import Evidence, Question
+from pytest_dataloader.checks.families import family_of
+from pytest_dataloader.checks.finding import Finding, NotJudged, merged
+from pytest_dataloader.matrix import LoaderConfig, lacking
+from pytest_dataloader.observe.facts import SCRIPT, RunFacts, RunRequest
+from pytest_dataloader.observe.observer import Observer
+from pytest_dataloader.pipeline import Pipeline, Script
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All findings of one configuration, what was not judged, and the runs it rests on."""
+
+    findings: tuple[Finding, ...]
+    not_judged: tuple[str, ...]
+    runs: tuple[RunFacts, ...]
+    asked: tuple[str, ...]
+    nothing_judged: bool = False
+
+
+def judge(
+    pipeline: Pipeline | Script,
+    question: Question,
+    asked: Sequence[Asked],
+    observer: Observer,
+    *,
+    counts: Callable[[str], bool] = lambda _code: True,
+    timed: bool = True,
+    one_family: bool = False,
+) -> Verdict:
+    """Observe and judge.
+
+    ``counts`` says which codes count, ``timed`` adds a pass for the report. A failed run is always
+    a finding, except with ``one_family``: then another judgement of the same pipeline tells it,
+    and what rests on the run is not judged.
+    """
+    asked = tuple(asked) if one_family else with_runs(asked, pipeline)
+    requests = _observe(pipeline, question, asked, observer, timed=timed)
+    evidence = Evidence(question, {r: observer.observe(pipeline, r) for r in requests})
+    findings: list[Finding] = []
+    not_judged: dict[str, set[str]] = {}
+    for one in asked:
+        name = family_of(one).name
+        for found in _found(evidence, one):
+            if isinstance(found, NotJudged):
+                not_judged.setdefault(found.reason, set()).add(name)
+            elif counts(found.code):
+                findings.append(found)
+    if one_family and not findings and evidence.base is not None and not evidence.base.ok:
+        reason = f"the run did not come to its end: {evidence.base.reason}"
+        not_judged[reason] = {family_of(one).name for one in asked}
+    runs = [f for r, f in evidence.runs.items() if _reported(r, question)]
+    names = dict.fromkeys(family_of(one).name for one in asked)
+    silent = set().union(*not_judged.values()) >= {n for n in names if n != "runs" or len(names) == 1}
+    return Verdict(
+        tuple(merged(findings)),
+        tuple(not_judged),
+        tuple(runs),
+        tuple(names),
+        nothing_judged=bool(not_judged) and silent,
+    )
+
+
+def _found(evidence: Evidence, asked: Asked) -> Iterator[Finding | NotJudged]:
+    for check in family_of(asked).checks:
+        yield from check(evidence, asked)
+
+
+def with_runs(asked: Sequence[Asked], pipeline: Pipeline | Script) -> tuple[Asked, ...]:
+    """What is asked, and always that runs come to their end; a script is only run as such."""
+    if isinstance(pipeline, Script):
+        return tuple(one for one in asked if isinstance(one, NoRecursiveSpawn))
+    if any(isinstance(one, Runs) for one in asked):
+        return tuple(asked)
+    return (Runs(), *asked)
+
+
+def _reported(request: RunRequest, question: Question) -> bool:
+    if request.purpose == SCRIPT:
+        return True
+    return request.config == question.config
+
+
+def _observe(
+    pipeline: Pipeline | Script,
+    question: Question,
+    asked: Iterable[Asked],
+    observer: Observer,
+    *,
+    timed: bool,
+) -> list[RunRequest]:
+    """Run the base run, its companion if it fails, else all that the checks need."""
+    if isinstance(pipeline, Script) or question.config.num_workers is None:
+        return _unique(r for one in asked for r in family_of(one).needs(one, question))
+    base = question.base()
+    if not observer.observe(pipeline, base).ok:
+        companion = _companion(question)
+        return [base] if companion is None else [base, question.base(companion)]
+    requests = [base]
+    if timed and not any(family_of(one).name == "throughput" for one in asked):
+        requests.append(question.timed())
+    return _unique(
+        [*requests, *(r for one in asked for r in family_of(one).needs(one, question))]
+    )
+
+
+def _companion(question: Question) -> LoaderConfig | None:
+    """The run that tells whether a failure is one of workers: 0 workers, or for 0 workers some."""
+    if question.config.has_workers:
+        return question.config.without_workers()
+    return question.with_workers
+
+
+def _unique(requests: Iterable[RunRequest]) -> list[RunRequest]:
+    return [r for r in dict.fromkeys(requests) if not lacking(r.config)]

@@ -1,0 +1,293 @@
+"""Markers: one function each, whose signature parses the mark and writes its --markers line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_dataloader.checks.asked import (
+    ACROSS,
+    Asked,
+    Deterministic,
+    NoRecursiveSpawn,
+    Picklable,
+    Throughput,
+)
+from pytest_dataloader.matrix import START_METHODS
+
+
+class MarkerError(ValueError):
+    """A marker given wrongly; the message names the marker, the argument and the valid values."""
+
+
+@dataclass(frozen=True)
+class Conforms:
+    """Every question that needs no budget, less what is skipped."""
+
+    skip: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Axes:
+    """A test's own matrix; None means the session's."""
+
+    start_methods: tuple[str, ...] | None = None
+    num_workers: tuple[int, ...] | None = None
+    persistent_workers: tuple[bool | None, ...] = (None,)
+    prefetch_factor: tuple[int | None, ...] = (None,)
+    pin_memory: tuple[bool | None, ...] = (None,)
+
+
+@dataclass(frozen=True)
+class Allow:
+    """A finding that is expected, in these configurations; None means in all."""
+
+    code: str
+    reason: str
+    start_methods: tuple[str, ...] | None = None
+    num_workers: tuple[int, ...] | None = None
+
+    def covers(self, start_method: str | None, num_workers: int | None) -> bool:
+        """Whether the finding is expected in this configuration."""
+        methods, counts = self.start_methods, self.num_workers
+        return (methods is None or start_method in methods) and (
+            counts is None or num_workers in counts
+        )
+
+
+@dataclass(frozen=True)
+class Marked:
+    """All that the markers of one test say."""
+
+    asked: tuple[Asked, ...] = ()
+    axes: Axes | None = None
+    allowed: tuple[Allow, ...] = ()
+    skipped_codes: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def only_scripts(self) -> bool:
+        """Whether the test asks for nothing but a script, so that it needs no pipeline."""
+        return bool(self.asked) and all(
+            isinstance(one, NoRecursiveSpawn) and one.script is not None for one in self.asked
+        )
+
+
+def _need(condition: bool, argument: str, valid: str, got: Any) -> None:
+    if not condition:
+        raise MarkerError(f"{argument} must be {valid}; got {got!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _budget(argument: str, value: Any, unit: str) -> None:
+    fits = value is None or (_is_number(value) and value > 0)
+    _need(fits, argument, f"a number above 0 ({unit})", value)
+
+
+def _listed(argument: str, value: Any, fits: Callable[[Any], bool], valid: str) -> Any:
+    """A tuple of valid values from a single one or a sequence; None stays None."""
+    if value is None:
+        return None
+    items = tuple(value) if isinstance(value, (list, tuple, set, range)) else (value,)
+    _need(bool(items) and all(fits(item) for item in items), argument, valid, value)
+    return items
+
+
+def dl_picklable(max_bytes: int | None = None) -> Picklable:
+    """everything that travels to a worker travels and is at most max_bytes of pickle a worker."""
+    _need(
+        max_bytes is None or (_is_count(max_bytes) and max_bytes > 0),
+        "max_bytes",
+        "a whole number above 0 (bytes)",
+        max_bytes,
+    )
+    return Picklable(max_bytes)
+
+
+def dl_deterministic(
+    seeds: Sequence[int] | None = None, across: Sequence[str] = ("runs", "start_methods")
+) -> Deterministic:
+    """same seed, same batches, bit for bit; across may add "num_workers"."""
+    seeds = _listed("seeds", seeds, _is_count, "whole numbers from 0, such as [0, 1]")
+    valid = f"some of {', '.join(map(repr, ACROSS))}"
+    across = _listed("across", across, lambda v: v in ACROSS, valid)
+    _need(across is not None, "across", valid, across)
+    return Deterministic(seeds, across)
+
+
+def dl_no_recursive_spawn(
+    script: str | None = None, args: Sequence[str] = ()
+) -> NoRecursiveSpawn:
+    """importing what workers import starts no process; script is run as __main__ with args."""
+    _need(
+        script is None or (isinstance(script, (str,)) or hasattr(script, "__fspath__")),
+        "script",
+        "the path of a Python file",
+        script,
+    )
+    items = _listed("args", args, lambda v: isinstance(v, str), "a list of strings") if args else ()
+    return NoRecursiveSpawn(None if script is None else str(script), items)
+
+
+def dl_throughput(
+    min_batches_per_s: float | None = None,
+    min_samples_per_s: float | None = None,
+    min_speedup: float | None = None,
+    max_startup_s: float | None = None,
+) -> Throughput:
+    """budgets on the steady state, on the start, and on speed-up over 0 workers."""
+    _budget("min_batches_per_s", min_batches_per_s, "batches per second")
+    _budget("min_samples_per_s", min_samples_per_s, "samples per second")
+    _budget("min_speedup", min_speedup, "times the rate of 0 workers")
+    _budget("max_startup_s", max_startup_s, "seconds")
+    asked = Throughput(min_batches_per_s, min_samples_per_s, min_speedup, max_startup_s)
+    if asked == Throughput():
+        raise MarkerError(
+            "at least one budget must be given: min_batches_per_s, min_samples_per_s, min_speedup "
+            "or max_startup_s"
+        )
+    return asked
+
+
+def dl_conforms(skip: Sequence[str] = ()) -> Conforms:
+    """every check that needs no budget, but those of the codes or families in skip."""
+    from pytest_dataloader.checks.catalogue import UnknownCode, select
+
+    words = (skip,) if isinstance(skip, str) else tuple(skip)
+    try:
+        select(words)
+    except UnknownCode as error:
+        raise MarkerError(f"skip: {error}") from None
+    return Conforms(words)
+
+
+def dl_matrix(
+    start_methods: Sequence[str] | None = None,
+    num_workers: Sequence[int] | None = None,
+    persistent_workers: Sequence[bool] | None = None,
+    prefetch_factor: Sequence[int] | None = None,
+    pin_memory: Sequence[bool] | None = None,
+) -> Axes:
+    """this test's own matrix; each argument is a value or a list of values."""
+    words = (*START_METHODS, "all", "default")
+    yes_or_no = "True, False or both in a list"
+
+    def is_bool(value: Any) -> bool:
+        return isinstance(value, bool)
+
+    return Axes(
+        _listed("start_methods", start_methods, lambda v: v in words, f"some of {', '.join(words)}"),
+        _listed("num_workers", num_workers, _is_count, "whole numbers from 0, such as [0, 2]"),
+        _listed("persistent_workers", persistent_workers, is_bool, yes_or_no) or (None,),
+        _listed(
+            "prefetch_factor",
+            prefetch_factor,
+            lambda v: _is_count(v) and v > 0,
+            "whole numbers from 1, such as [2, 4]",
+        )
+        or (None,),
+        _listed("pin_memory", pin_memory, is_bool, yes_or_no) or (None,),
+    )
+
+
+def dl_allow(
+    code: str,
+    reason: str,
+    start_methods: Sequence[str] | None = None,
+    num_workers: Sequence[int] | None = None,
+) -> Allow:
+    """this finding is expected here and reported as xfail; the test fails once it is gone."""
+    from pytest_dataloader.checks.catalogue import BY_NAME
+
+    _need(code in BY_NAME, "code", f"one of {', '.join(BY_NAME)}", code)
+    _need(isinstance(reason, str) and bool(reason.strip()), "reason", "a sentence", reason)
+    return Allow(
+        code,
+        reason,
+        _listed(
+            "start_methods",
+            start_methods,
+            lambda v: v in START_METHODS,
+            f"some of {', '.join(START_METHODS)}",
+        ),
+        _listed("num_workers", num_workers, _is_count, "whole numbers from 0, such as [0, 2]"),
+    )
+
+
+MARKERS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        dl_picklable,
+        dl_deterministic,
+        dl_no_recursive_spawn,
+        dl_throughput,
+        dl_conforms,
+        dl_matrix,
+        dl_allow,
+    )
+}
+
+
+def lines() -> Iterable[str]:
+    """The lines for ``pytest --markers``."""
+    for name, function in MARKERS.items():
+        parameters = inspect.signature(function).parameters.values()
+        shown = ", ".join(str(p.replace(annotation=p.empty)) for p in parameters)
+        yield f"{name}({shown}): {function.__doc__}"
+
+
+def parse(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What one mark says. Raises `MarkerError` naming the marker."""
+    function = MARKERS[name]
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        valid = ", ".join(signature.parameters)
+        raise MarkerError(f"{name}: {error}; its arguments are: {valid}") from None
+    try:
+        return function(*bound.args, **bound.kwargs)
+    except MarkerError as error:
+        raise MarkerError(f"{name}: {error}") from None
+
+
+def marked(marks: Iterable[Any]) -> Marked:
+    """All that the marks of a test say; the closest mark of a kind wins. Raises `MarkerError`."""
+    values = [parse(m.name, m.args, m.kwargs) for m in marks if m.name in MARKERS]
+    allowed = tuple(value for value in values if isinstance(value, Allow))
+    axes = next((value for value in values if isinstance(value, Axes)), None)
+    conforms = next((value for value in values if isinstance(value, Conforms)), None)
+    asked: dict[Any, Asked] = {}
+    for value in values:
+        if not isinstance(value, (Allow, Axes, Conforms)):
+            asked.setdefault(_kind(value), value)
+    skipped: frozenset[str] = frozenset()
+    if conforms is not None:
+        more, skipped = _conformance(conforms)
+        for one in more:
+            asked.setdefault(_kind(one), one)
+    return Marked(tuple(asked.values()), axes, allowed, skipped)
+
+
+def _kind(asked: Asked) -> Any:
+    """Questions of one kind exclude each other; those about scripts differ by their script."""
+    if isinstance(asked, NoRecursiveSpawn):
+        return NoRecursiveSpawn, asked.script
+    return type(asked)
+
+
+def _conformance(conforms: Conforms) -> tuple[tuple[Asked, ...], frozenset[str]]:
+    from pytest_dataloader.checks.catalogue import FAMILIES, select
+    from pytest_dataloader.checks.families import CONFORMANCE, family_of
+
+    families = {word for word in conforms.skip if word in FAMILIES}
+    asked = tuple(one for one in CONFORMANCE if family_of(one).name not in families)
+    return asked, select(conforms.skip)

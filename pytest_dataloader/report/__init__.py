@@ -1,0 +1,1 @@
+"""Reports: findings and facts out, in several forms."""
