@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_dataloader.markers import MARKERS, Axes, Marked, MarkerError, marked
-from pytest_dataloader.matrix import LoaderConfig, configurations, expand_start_methods, lacking
-from pytest_dataloader.settings import Settings
+from pytest_dataloader.markers import MARKERS, MarkerError
+
+if TYPE_CHECKING:  # every session looks for our marks; only one that has them needs what follows
+    from pytest_dataloader.marks import Marked
+    from pytest_dataloader.matrix import LoaderConfig
+    from pytest_dataloader.settings import Settings
 
 CHOICES = ("dl_dataset", "dl_make_dataset", "dl_source_loader")
 SOURCES = (*CHOICES, "dl_loader_kwargs")
 _NEED_PIPELINE = ("dl_loader", "dl_run")
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """Stands in the place of a configuration where a test's markers are wrong."""
-
-    why: str
-
-
-def take_part(collector: Any, function: Any) -> None:
+@contextlib.contextmanager
+def taking_part(collector: Any, function: Any) -> Iterator[None]:
     """Give a test with our marks or fixtures the fixtures that it does not name itself.
 
-    The user's own source fixtures are among them, so that their parameters count.
+    The user's own source fixtures are among them, so that their parameters count. They are
+    given only while the test's items are made: an inherited or imported test is collected
+    again elsewhere, beside other fixtures.
     """
+    names = _unnamed_fixtures(collector, function)
+    if not names:
+        yield
+        return
+    before = vars(function).get("pytestmark")
+    pytest.mark.usefixtures(*names)(function)
+    try:
+        yield
+    finally:
+        if before is None:
+            del function.pytestmark
+        else:
+            function.pytestmark = before
+
+
+def _unnamed_fixtures(collector: Any, function: Any) -> list[str]:
     marks = _mark_names(collector, function)
     parameters = _parameters(function)
     piped = bool(marks) or any(name in parameters for name in _NEED_PIPELINE)
     if not piped and "dl_config" not in parameters:
-        return
+        return []
     names = ["dl_config"]
     if piped and not (marks and _only_scripts(collector, function)):
         names += [*source_fixtures(collector.session, collector), "_dl_pipeline"]
-    pytest.mark.usefixtures(*names)(function)
+    return names
 
 
 def _mark_names(collector: Any, function: Any) -> set[str]:
@@ -52,6 +68,8 @@ def _parameters(function: Any) -> tuple[str, ...]:
 
 
 def _only_scripts(collector: Any, function: Any) -> bool:
+    from pytest_dataloader.marks import marked
+
     try:
         marks = marked([*getattr(function, "pytestmark", []), *collector.iter_markers()])
     except MarkerError:
@@ -67,6 +85,8 @@ def source_fixtures(session: Any, node: Any) -> tuple[str, ...]:
 
 def parametrize(metafunc: pytest.Metafunc, settings: Settings) -> None:
     """Spread a test over its matrix; what the platform lacks is a skip with its reason."""
+    from pytest_dataloader.marks import Wrong, marked
+
     try:
         marks = marked(metafunc.definition.iter_markers())
     except MarkerError as error:
@@ -77,6 +97,8 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings) -> None:
 
 
 def _param(config: LoaderConfig) -> Any:
+    from pytest_dataloader.matrix import lacking
+
     reason = lacking(config)
     marks = [pytest.mark.skip(reason=reason)] if reason else []
     return pytest.param(config, id=config.id, marks=marks)
@@ -84,6 +106,9 @@ def _param(config: LoaderConfig) -> Any:
 
 def configurations_of(marks: Marked, settings: Settings) -> tuple[LoaderConfig, ...]:
     """The matrix of a test: its own axes, else the session's."""
+    from pytest_dataloader.marks import Axes
+    from pytest_dataloader.matrix import LoaderConfig, configurations, expand_start_methods
+
     axes = marks.axes or Axes()
     methods = axes.start_methods or settings.start_methods
     if marks.only_scripts:

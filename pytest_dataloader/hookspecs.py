@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @pytest.hookspec
-def pytest_dl_report(report: Report, config: pytest.Config) -> Iterable[str] | None:  # type: ignore[empty-body]
+def pytest_dl_report(report: Report, config: pytest.Config) -> Iterable[str] | None:
     """Lines for the dataloader section at the end of the session.
 
     ``report`` holds the environment, the pipelines with their runs and findings, and the counts;

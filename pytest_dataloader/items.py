@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pytest_dataloader.checks.asked import NoRecursiveSpawn
+from pytest_dataloader.checks.asked import Asked, NoRecursiveSpawn
 from pytest_dataloader.checks.evidence import Question
 from pytest_dataloader.checks.finding import ERROR, Finding
-from pytest_dataloader.collecting import CHOICES, Wrong, configurations_of, source_fixtures
+from pytest_dataloader.collecting import CHOICES, configurations_of, source_fixtures
 from pytest_dataloader.judge import Verdict, judge
-from pytest_dataloader.markers import Allow, Marked, marked
+from pytest_dataloader.marks import Allow, Marked, Wrong, marked
 from pytest_dataloader.matrix import LoaderConfig, lacking
 from pytest_dataloader.observe import processes
 from pytest_dataloader.observe.facts import RunFacts
@@ -61,12 +62,13 @@ def state_of(item: Any, settings: Settings) -> ItemState:
 
 
 def _with_scripts_found(marks: Marked, item: Any) -> Marked:
-    asked = []
-    for one in marks.asked:
-        if isinstance(one, NoRecursiveSpawn) and one.script is not None:
-            one = replace(one, script=_found_script(one.script, item))
-        asked.append(one)
-    return replace(marks, asked=tuple(asked))
+    return replace(marks, asked=tuple(_with_script_found(one, item) for one in marks.asked))
+
+
+def _with_script_found(one: Asked, item: Any) -> Asked:
+    if isinstance(one, NoRecursiveSpawn) and one.script is not None:
+        return replace(one, script=_found_script(one.script, item))
+    return one
 
 
 def _found_script(script: str, item: Any) -> str:
@@ -83,9 +85,10 @@ def _found_script(script: str, item: Any) -> str:
 
 def _without_configuration(item: Any, config: LoaderConfig) -> str:
     """The node id without the configuration's part of the brackets."""
-    base, _, ids = item.nodeid.rpartition("[")
-    rest = "-".join(part for part in ids.removesuffix("]").replace(config.id, "").split("-") if part)
-    return f"{base}[{rest}]" if rest else base
+    base = item.nodeid.removesuffix(f"[{item.callspec.id}]")
+    rest = list(item.callspec._idlist)
+    rest.remove(config.id)
+    return f"{base}[{'-'.join(rest)}]" if rest else base
 
 
 # The pipeline --------------------------------------------------------------------------------
@@ -98,10 +101,17 @@ def pipeline_from_fixtures(request: pytest.FixtureRequest, pipeline_id: str) -> 
     if len(chosen) != 1:
         pytest.fail(_wrong_choice(request.node, chosen), pytrace=False)
     values = {name: request.getfixturevalue(name) for name in given}
-    try:
+    with _clean_errors():
         return _pipeline(values, pipeline_id, _key(request, given))
+
+
+@contextlib.contextmanager
+def _clean_errors() -> Iterator[None]:
+    """Tell a pipeline that is given wrongly in its own words, without our frames."""
+    try:
+        yield
     except PipelineError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _wrong_choice(item: Any, chosen: list[str]) -> str:
@@ -145,24 +155,25 @@ def _loader_of(source: Any, pipeline_id: str) -> Any:
     if isinstance(source, DataLoader):
         return source
     raise PipelineError(
-        f"{pipeline_id}: dl_source_loader must give a DataLoader or a callable that builds one; got "
-        f"{type(source).__qualname__}"
+        f"{pipeline_id}: dl_source_loader must give a DataLoader or a callable that builds one; "
+        f"got {type(source).__qualname__}"
     )
 
 
 def _key(request: pytest.FixtureRequest, given: tuple[str, ...]) -> Any:
-    """Tests whose pipelines come from the same fixtures, with the same parameters and beside the
-    same other fixtures, share their runs."""
+    """What a pipeline is made of: tests for which all of it is the same share their runs.
+
+    That is every fixture of the user's in reach, as a class may override one that the source
+    fixtures ask for, and every parameter by its identity.
+    """
     item = request.node
     manager = item.session._fixturemanager
-    definitions = tuple(id(manager.getfixturedefs(name, item)[-1]) for name in given)
-    callspec = getattr(item, "callspec", None)
-    params = getattr(callspec, "indices", {}).items()
-    others = {n for n in item.fixturenames if not n.lstrip("_").startswith("dl_")} - {"request"}
+    names = [n for n in item.fixturenames if n in given or not n.lstrip("_").startswith("dl_")]
+    found = ((name, manager.getfixturedefs(name, item)) for name in names)
+    params = item.callspec.params.items()
     return (
-        definitions,
-        tuple(sorted((k, v) for k, v in params if k != "dl_config")),
-        frozenset(others),
+        frozenset((name, id(definitions[-1])) for name, definitions in found if definitions),
+        frozenset((name, id(value)) for name, value in params if name != "dl_config"),
     )
 
 
@@ -173,7 +184,8 @@ def loader(pipeline: Pipeline, config: LoaderConfig) -> Iterator[Any]:
 
     before = multiprocessing.active_children()
     context = multiprocessing.get_context(config.start_method) if config.start_method else None
-    built = pipeline.build(config, context)
+    with _clean_errors():
+        built = pipeline.build(config, context)
     try:
         yield built.loader
     finally:
@@ -217,7 +229,9 @@ def judge_after_failure(item: pytest.Item, state: ItemState, observer: Observer)
     """Judge a test whose body has failed: its findings are shown beside the failure."""
     verdict = _judged(state, observer)
     if verdict is not None and verdict.findings:
-        item.add_report_section("call", "dataloader findings", "\n".join(_told(state, verdict.findings)))
+        item.add_report_section(
+            "call", "dataloader findings", "\n".join(_told(state, verdict.findings))
+        )
 
 
 def _judged(state: ItemState, observer: Observer) -> Verdict | None:
@@ -258,8 +272,8 @@ def _expected(state: ItemState, verdict: Verdict) -> tuple[list[Finding], list[F
 def _missing(state: ItemState, expected: list[Finding]) -> list[str]:
     seen = {finding.code for finding in expected}
     return [
-        f"dl_allow: expected {allow.code} under {state.config.id} ({allow.reason}), but it no longer "
-        "occurs; remove the marker"
+        f"dl_allow: expected {allow.code} under {state.config.id} ({allow.reason}), but it no "
+        "longer occurs; remove the marker"
         for allow in _allowed_here(state)
         if allow.code not in seen
     ]

@@ -59,7 +59,9 @@ def judge(
         not_judged[reason] = {family_of(one).name for one in asked}
     runs = [f for r, f in evidence.runs.items() if _reported(r, question)]
     names = dict.fromkeys(family_of(one).name for one in asked)
-    silent = set().union(*not_judged.values()) >= {n for n in names if n != "runs" or len(names) == 1}
+    silent = set().union(*not_judged.values()) >= {
+        n for n in names if n != "runs" or len(names) == 1
+    }
     return Verdict(
         tuple(merged(findings)),
         tuple(not_judged),
@@ -107,9 +109,7 @@ def _observe(
     requests = [base]
     if timed and not any(family_of(one).name == "throughput" for one in asked):
         requests.append(question.timed())
-    return _unique(
-        [*requests, *(r for one in asked for r in family_of(one).needs(one, question))]
-    )
+    return _unique([*requests, *(r for one in asked for r in family_of(one).needs(one, question))])
 
 
 def _companion(question: Question) -> LoaderConfig | None:

@@ -3,75 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pytest_dataloader.checks.asked import (
-    ACROSS,
-    Asked,
-    Deterministic,
-    NoRecursiveSpawn,
-    Picklable,
-    Throughput,
-)
-from pytest_dataloader.matrix import START_METHODS
+if TYPE_CHECKING:  # a session without our marks needs their names, not what they say
+    from pytest_dataloader.checks.asked import (
+        Deterministic,
+        NoRecursiveSpawn,
+        Picklable,
+        Throughput,
+    )
+    from pytest_dataloader.marks import Allow, Axes, Conforms
 
 
 class MarkerError(ValueError):
     """A marker given wrongly; the message names the marker, the argument and the valid values."""
-
-
-@dataclass(frozen=True)
-class Conforms:
-    """Every question that needs no budget, less what is skipped."""
-
-    skip: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Axes:
-    """A test's own matrix; None means the session's."""
-
-    start_methods: tuple[str, ...] | None = None
-    num_workers: tuple[int, ...] | None = None
-    persistent_workers: tuple[bool | None, ...] = (None,)
-    prefetch_factor: tuple[int | None, ...] = (None,)
-    pin_memory: tuple[bool | None, ...] = (None,)
-
-
-@dataclass(frozen=True)
-class Allow:
-    """A finding that is expected, in these configurations; None means in all."""
-
-    code: str
-    reason: str
-    start_methods: tuple[str, ...] | None = None
-    num_workers: tuple[int, ...] | None = None
-
-    def covers(self, start_method: str | None, num_workers: int | None) -> bool:
-        """Whether the finding is expected in this configuration."""
-        methods, counts = self.start_methods, self.num_workers
-        return (methods is None or start_method in methods) and (
-            counts is None or num_workers in counts
-        )
-
-
-@dataclass(frozen=True)
-class Marked:
-    """All that the markers of one test say."""
-
-    asked: tuple[Asked, ...] = ()
-    axes: Axes | None = None
-    allowed: tuple[Allow, ...] = ()
-    skipped_codes: frozenset[str] = field(default_factory=frozenset)
-
-    @property
-    def only_scripts(self) -> bool:
-        """Whether the test asks for nothing but a script, so that it needs no pipeline."""
-        return bool(self.asked) and all(
-            isinstance(one, NoRecursiveSpawn) and one.script is not None for one in self.asked
-        )
 
 
 def _need(condition: bool, argument: str, valid: str, got: Any) -> None:
@@ -85,6 +31,18 @@ def _is_number(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) or hasattr(value, "__fspath__")
+
+
+def _is_among(value: Any, names: Container[str]) -> bool:
+    return isinstance(value, str) and value in names
+
+
+def _is_sentence(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _budget(argument: str, value: Any, unit: str) -> None:
@@ -103,6 +61,8 @@ def _listed(argument: str, value: Any, fits: Callable[[Any], bool], valid: str) 
 
 def dl_picklable(max_bytes: int | None = None) -> Picklable:
     """everything that travels to a worker travels and is at most max_bytes of pickle a worker."""
+    from pytest_dataloader.checks.asked import Picklable
+
     _need(
         max_bytes is None or (_is_count(max_bytes) and max_bytes > 0),
         "max_bytes",
@@ -116,23 +76,20 @@ def dl_deterministic(
     seeds: Sequence[int] | None = None, across: Sequence[str] = ("runs", "start_methods")
 ) -> Deterministic:
     """same seed, same batches, bit for bit; across may add "num_workers"."""
-    seeds = _listed("seeds", seeds, _is_count, "whole numbers from 0, such as [0, 1]")
+    from pytest_dataloader.checks.asked import ACROSS, Deterministic
+
+    numbers = _listed("seeds", seeds, _is_count, "whole numbers from 0, such as [0, 1]")
     valid = f"some of {', '.join(map(repr, ACROSS))}"
-    across = _listed("across", across, lambda v: v in ACROSS, valid)
-    _need(across is not None, "across", valid, across)
-    return Deterministic(seeds, across)
+    axes = _listed("across", across, lambda v: v in ACROSS, valid)
+    _need(axes is not None, "across", valid, across)
+    return Deterministic(numbers, axes)
 
 
-def dl_no_recursive_spawn(
-    script: str | None = None, args: Sequence[str] = ()
-) -> NoRecursiveSpawn:
+def dl_no_recursive_spawn(script: str | None = None, args: Sequence[str] = ()) -> NoRecursiveSpawn:
     """importing what workers import starts no process; script is run as __main__ with args."""
-    _need(
-        script is None or (isinstance(script, (str,)) or hasattr(script, "__fspath__")),
-        "script",
-        "the path of a Python file",
-        script,
-    )
+    from pytest_dataloader.checks.asked import NoRecursiveSpawn
+
+    _need(script is None or _is_path(script), "script", "the path of a Python file", script)
     items = _listed("args", args, lambda v: isinstance(v, str), "a list of strings") if args else ()
     return NoRecursiveSpawn(None if script is None else str(script), items)
 
@@ -144,6 +101,8 @@ def dl_throughput(
     max_startup_s: float | None = None,
 ) -> Throughput:
     """budgets on the steady state, on the start, and on speed-up over 0 workers."""
+    from pytest_dataloader.checks.asked import Throughput
+
     _budget("min_batches_per_s", min_batches_per_s, "batches per second")
     _budget("min_samples_per_s", min_samples_per_s, "samples per second")
     _budget("min_speedup", min_speedup, "times the rate of 0 workers")
@@ -160,8 +119,9 @@ def dl_throughput(
 def dl_conforms(skip: Sequence[str] = ()) -> Conforms:
     """every check that needs no budget, but those of the codes or families in skip."""
     from pytest_dataloader.checks.catalogue import UnknownCode, select
+    from pytest_dataloader.marks import Conforms
 
-    words = (skip,) if isinstance(skip, str) else tuple(skip)
+    words = _listed("skip", skip, lambda v: isinstance(v, str), "codes or families") if skip else ()
     try:
         select(words)
     except UnknownCode as error:
@@ -177,6 +137,9 @@ def dl_matrix(
     pin_memory: Sequence[bool] | None = None,
 ) -> Axes:
     """this test's own matrix; each argument is a value or a list of values."""
+    from pytest_dataloader.marks import Axes
+    from pytest_dataloader.matrix import START_METHODS
+
     words = (*START_METHODS, "all", "default")
     yes_or_no = "True, False or both in a list"
 
@@ -184,7 +147,9 @@ def dl_matrix(
         return isinstance(value, bool)
 
     return Axes(
-        _listed("start_methods", start_methods, lambda v: v in words, f"some of {', '.join(words)}"),
+        _listed(
+            "start_methods", start_methods, lambda v: v in words, f"some of {', '.join(words)}"
+        ),
         _listed("num_workers", num_workers, _is_count, "whole numbers from 0, such as [0, 2]"),
         _listed("persistent_workers", persistent_workers, is_bool, yes_or_no) or (None,),
         _listed(
@@ -206,9 +171,11 @@ def dl_allow(
 ) -> Allow:
     """this finding is expected here and reported as xfail; the test fails once it is gone."""
     from pytest_dataloader.checks.catalogue import BY_NAME
+    from pytest_dataloader.marks import Allow
+    from pytest_dataloader.matrix import START_METHODS
 
-    _need(code in BY_NAME, "code", f"one of {', '.join(BY_NAME)}", code)
-    _need(isinstance(reason, str) and bool(reason.strip()), "reason", "a sentence", reason)
+    _need(_is_among(code, BY_NAME), "code", f"one of {', '.join(BY_NAME)}", code)
+    _need(_is_sentence(reason), "reason", "a sentence", reason)
     return Allow(
         code,
         reason,
@@ -257,37 +224,3 @@ def parse(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return function(*bound.args, **bound.kwargs)
     except MarkerError as error:
         raise MarkerError(f"{name}: {error}") from None
-
-
-def marked(marks: Iterable[Any]) -> Marked:
-    """All that the marks of a test say; the closest mark of a kind wins. Raises `MarkerError`."""
-    values = [parse(m.name, m.args, m.kwargs) for m in marks if m.name in MARKERS]
-    allowed = tuple(value for value in values if isinstance(value, Allow))
-    axes = next((value for value in values if isinstance(value, Axes)), None)
-    conforms = next((value for value in values if isinstance(value, Conforms)), None)
-    asked: dict[Any, Asked] = {}
-    for value in values:
-        if not isinstance(value, (Allow, Axes, Conforms)):
-            asked.setdefault(_kind(value), value)
-    skipped: frozenset[str] = frozenset()
-    if conforms is not None:
-        more, skipped = _conformance(conforms)
-        for one in more:
-            asked.setdefault(_kind(one), one)
-    return Marked(tuple(asked.values()), axes, allowed, skipped)
-
-
-def _kind(asked: Asked) -> Any:
-    """Questions of one kind exclude each other; those about scripts differ by their script."""
-    if isinstance(asked, NoRecursiveSpawn):
-        return NoRecursiveSpawn, asked.script
-    return type(asked)
-
-
-def _conformance(conforms: Conforms) -> tuple[tuple[Asked, ...], frozenset[str]]:
-    from pytest_dataloader.checks.catalogue import FAMILIES, select
-    from pytest_dataloader.checks.families import CONFORMANCE, family_of
-
-    families = {word for word in conforms.skip if word in FAMILIES}
-    asked = tuple(one for one in CONFORMANCE if family_of(one).name not in families)
-    return asked, select(conforms.skip)

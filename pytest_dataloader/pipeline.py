@@ -28,7 +28,7 @@ class PipelineError(ValueError):
 
 @dataclass(frozen=True)
 class Built:
-    """A loader for one configuration; ``fresh`` says that no earlier run has touched its dataset."""
+    """A loader for one configuration; ``fresh``: no earlier run has touched its dataset."""
 
     loader: DataLoader[Any]
     fresh: bool
@@ -65,7 +65,9 @@ class Pipeline:
         """Whether each run starts from a dataset built from scratch."""
         return self.make_dataset is not None or self.make_loader is not None
 
-    def build(self, config: LoaderConfig, context: BaseContext | None, *, keep: bool = True) -> Built:
+    def build(
+        self, config: LoaderConfig, context: BaseContext | None, *, keep: bool = True
+    ) -> Built:
         """Build the loader for ``config``; workers are started through ``context``.
 
         With ``keep=False`` a dataset that cannot be rebuilt is copied first where that is
@@ -100,7 +102,7 @@ class Pipeline:
 def fit_kwargs(
     given: dict[str, Any], config: LoaderConfig
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The DataLoader's arguments for ``config``, and what of the user's was left out or replaced."""
+    """The DataLoader's arguments for ``config``; what of the user's was left out or replaced."""
     kwargs, notes = dict(given), []
     kwargs.pop("dataset", None)
     pinned = kwargs.pop("multiprocessing_context", None)
@@ -205,7 +207,7 @@ def _copied(dataset: Any) -> tuple[Any, bool]:
     """A deep copy of the dataset, and whether that was possible."""
     try:
         return copy.deepcopy(dataset), True
-    except Exception:  # what a copy meets is the user's: handles, locks, __getattr__ recursion
+    except Exception:  # noqa: BLE001 - what a copy meets is the user's: handles, locks, __getattr__ recursion
         return dataset, False
 
 
@@ -217,7 +219,7 @@ def _copied_loader(loader: DataLoader[Any]) -> tuple[DataLoader[Any], bool]:
 
 
 class _GeneratorStates:
-    """The states of the torch generators that a loader's arguments hold, to start each run alike."""
+    """The states of the torch generators in a loader's arguments, to start each run alike."""
 
     def __init__(self, source: Any) -> None:
         values = source.values() if isinstance(source, Mapping) else [source]
@@ -324,7 +326,7 @@ def _import(target: Target) -> Any:
 
 
 def importable_name(path: Path) -> tuple[str, str]:
-    """The dotted name by which workers can import a file again, and the folder it needs on sys.path."""
+    """The dotted name by which workers can import a file, and the folder it needs on sys.path."""
     path = path.resolve()
     parts, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
@@ -344,7 +346,8 @@ def _attribute(module: Any, target: Target) -> Any:
         try:
             value = getattr(value, name)
         except AttributeError:
-            names = ", ".join(n for n in vars(module) if not n.startswith("_")) or "none"
+            defined = getattr(value, "__dict__", {})
+            names = ", ".join(n for n in defined if not n.startswith("_")) or "none"
             raise TargetError(
                 f"{target.text}: {seen} has no attribute {name!r}; it defines: {names}"
             ) from None
@@ -410,7 +413,9 @@ class _CallableTarget:
 class _CallablePipeline(Pipeline):
     """A pipeline whose callable may return a Dataset, a DataLoader or a LightningDataModule."""
 
-    def build(self, config: LoaderConfig, context: BaseContext | None, *, keep: bool = True) -> Built:
+    def build(
+        self, config: LoaderConfig, context: BaseContext | None, *, keep: bool = True
+    ) -> Built:
         from torch.utils.data import DataLoader
 
         assert self.make_dataset is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -33,6 +33,7 @@ STATE = pytest.StashKey["ItemState"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the one table, each with its ini key."""
     group = parser.getgroup("dataloader", "PyTorch data loading (pytest-dataloader)")
     for option in dl_settings.OPTIONS:
         keywords: dict[str, Any] = {"metavar": option.metavar}
@@ -47,17 +48,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             **keywords,
         )
         if option.has_ini:
-            kind = "linelist" if option.action == "append" else "string"
+            repeatable = option.action == "append"
+            kind: Literal["linelist", "string"] = "linelist" if repeatable else "string"
             parser.addini(option.key, f"{option.flag}: {option.help}", type=kind, default=None)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Offer ``pytest_dl_report``."""
     from pytest_dataloader import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """With --dl-explain, print a code's page in the place of a session."""
     code = config.option.dl_explain
     return None if code is None else _explain(config, code)
 
@@ -74,6 +78,7 @@ def _explain(config: pytest.Config, code: str) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Resolve the settings, announce the markers, and gather results where there is no worker."""
     config.stash[SETTINGS] = _settings(config)
     from pytest_dataloader import gathering, markers
 
@@ -96,6 +101,7 @@ def _settings(config: pytest.Config) -> Settings:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the session's matrix, if the user asked for anything of ours."""
     chosen = config.stash[SETTINGS]
     if not chosen.was_asked:
         return None
@@ -108,21 +114,28 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
+    """With --dl-check and no arguments, collect the targets alone, not ``testpaths``."""
     config = session.config
     given = config.args_source is pytest.Config.ArgsSource.ARGS
     if config.option.dl_check and not given:
         config.args = []
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> None:
-    if inspect.isfunction(obj) and collector.funcnamefilter(name):  # type: ignore[attr-defined]
-        from pytest_dataloader import collecting
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> Generator[None, Any, Any]:
+    """Give a test with our marks its fixtures, before pytest reads which ones it uses."""
+    if not inspect.isfunction(obj) or not collector.funcnamefilter(name):  # type: ignore[attr-defined]
+        return (yield)
+    from pytest_dataloader import collecting
 
-        collecting.take_part(collector, obj)
+    with collecting.taking_part(collector, obj):
+        return (yield)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Spread a test that takes part over its matrix."""
     if "dl_config" in metafunc.fixturenames:
         from pytest_dataloader import collecting
 
@@ -133,6 +146,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
+    """Add the items of the --dl-check targets, which no file holds."""
     if config.stash[SETTINGS].check:
         from pytest_dataloader import targets
 
@@ -144,6 +158,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Parse the marks of a test that takes part; a wrong one fails it before its fixtures run."""
     if "dl_config" in getattr(getattr(item, "callspec", None), "params", {}):
         from pytest_dataloader import items
 
@@ -162,9 +177,10 @@ def dl_pipeline(request: pytest.FixtureRequest) -> Pipeline:
     """The pipeline of this test, from the user's fixtures."""
     from pytest_dataloader import items
 
-    state = request.node.stash[STATE]
-    state.pipeline = items.pipeline_from_fixtures(request, state.pipeline_id)
-    return state.pipeline
+    state: ItemState = request.node.stash[STATE]
+    pipeline = items.pipeline_from_fixtures(request, state.pipeline_id)
+    state.pipeline = pipeline
+    return pipeline
 
 
 @pytest.fixture
@@ -185,6 +201,7 @@ def dl_run(request: pytest.FixtureRequest, _dl_pipeline: Pipeline) -> RunFacts:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Judge a test after its body; a failed body keeps its failure, with the findings beside."""
     if STATE not in item.stash:
         return (yield)
     from pytest_dataloader import items
@@ -202,6 +219,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put what a test found on its report, the one road that xdist also travels."""
     report = yield
     if STATE in item.stash:
         from pytest_dataloader import items

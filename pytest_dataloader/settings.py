@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from pytest_dataloader.matrix import START_METHODS
-
-_START_METHOD_WORDS = (*START_METHODS, "all", "default")
+from typing import Any, NamedTuple
 
 
 class SettingError(ValueError):
@@ -21,14 +17,15 @@ def _words(text: str) -> list[str]:
 
 
 def _start_methods(text: str) -> tuple[str, ...]:
+    from pytest_dataloader.matrix import START_METHODS
+
+    valid = (*START_METHODS, "all", "default")
     words = _words(text)
     for word in words:
-        if word not in _START_METHOD_WORDS:
-            raise SettingError(
-                f"{word!r} is not a start method; valid: {', '.join(_START_METHOD_WORDS)}"
-            )
+        if word not in valid:
+            raise SettingError(f"{word!r} is not a start method; valid: {', '.join(valid)}")
     if not words:
-        raise SettingError(f"no start method given; valid: {', '.join(_START_METHOD_WORDS)}")
+        raise SettingError(f"no start method given; valid: {', '.join(valid)}")
     return tuple(dict.fromkeys(words))
 
 
@@ -41,7 +38,7 @@ def _whole_numbers(what: str) -> Callable[[str], tuple[int, ...]]:
                     f"{word!r} is not {what}; valid: whole numbers from 0, such as 0,2"
                 )
         if not words:
-            raise SettingError(f"no value given; valid: {what}s from 0, such as 0,2")
+            raise SettingError("no value given; valid: whole numbers from 0, such as 0,2")
         return tuple(dict.fromkeys(int(word) for word in words))
 
     return parse
@@ -81,11 +78,12 @@ def _writable_file(text: str) -> Path:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise SettingError(f"{text!r} cannot be written: there is no folder {str(folder)!r}")
+    existed = path.exists()
     try:
         with path.open("ab"):
             pass
-        if path.stat().st_size == 0:
-            path.unlink()
+        if not existed:
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise SettingError(f"{text!r} cannot be written: {error.strerror}") from None
     return path
@@ -95,9 +93,11 @@ def _targets(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
-@dataclass(frozen=True)
-class Option:
-    """One option: its flag, its ini key, how its text is read and what it is when nothing is said."""
+class Option(NamedTuple):
+    """One option: flag, ini key, how its text is read, and its value when nothing is said.
+
+    A named tuple, since every session pays for this class.
+    """
 
     name: str
     metavar: str | None
@@ -153,8 +153,8 @@ OPTIONS: tuple[Option, ...] = (
         "TARGET",
         (),
         _targets,
-        "conformance-test TARGET without a test file: package.module:attr, path/to/file.py:attr, or "
-        "path/to/script.py, which is run as __main__. Repeatable.",
+        "conformance-test TARGET without a test file: package.module:attr, path/to/file.py:attr, "
+        "or path/to/script.py, which is run as __main__. Repeatable.",
         action="append",
     ),
     Option(

@@ -13,7 +13,7 @@ from pytest_dataloader.checks.evidence import Question
 from pytest_dataloader.checks.families import CONFORMANCE, family_of
 from pytest_dataloader.collecting import configurations_of
 from pytest_dataloader.items import ItemState
-from pytest_dataloader.markers import Marked
+from pytest_dataloader.marks import Marked
 from pytest_dataloader.matrix import LoaderConfig, lacking
 from pytest_dataloader.pipeline import Pipeline, Script, TargetError, parse_target, resolve
 from pytest_dataloader.settings import Settings
@@ -22,7 +22,7 @@ from pytest_dataloader.settings import Settings
 def collect(
     session: pytest.Session, settings: Settings, key: pytest.StashKey[ItemState]
 ) -> list[pytest.Item]:
-    """The items of all targets; a target that cannot be used is one item that fails and says why."""
+    """The items of all targets; one that cannot be used is an item that fails and says why."""
     items: list[pytest.Item] = []
     for text in settings.check:
         node = TargetNode.from_parent(session, name=f"check:{text}", nodeid=f"check:{text}")
@@ -39,7 +39,7 @@ def _collected(
     except TargetError as error:
         found = [BrokenTarget.from_parent(node, name="target", why=str(error))]
     # pytest counts what it collects by these reports
-    report = pytest.CollectReport(node.nodeid, "passed", None, found)
+    report = pytest.CollectReport(node.nodeid, "passed", None, [*found])
     node.ihook.pytest_collectreport(report=report)
     return found
 
@@ -76,7 +76,7 @@ def _questions(
         return
     for config in configurations_of(Marked(), settings):
         for one in CONFORMANCE:
-            if config.has_workers or family_of(one).name in ("runs", "determinism"):
+            if family_of(one).applies(config):
                 yield config, one
 
 

@@ -1,0 +1,1 @@
+"""Checks: facts in, findings out; pure functions, one family a file."""

@@ -45,4 +45,9 @@ class Runs:
     """A run comes to its end; asked of every test."""
 
 
-Asked = Picklable | Deterministic | NoRecursiveSpawn | Throughput | Runs
+@dataclass(frozen=True)
+class Portable:
+    """What works under fork works under the other start methods of the matrix."""
+
+
+Asked = Portable | Picklable | Deterministic | NoRecursiveSpawn | Throughput | Runs

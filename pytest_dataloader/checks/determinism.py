@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pytest_dataloader.checks.asked import Deterministic
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question
+from pytest_dataloader.checks.evidence import Evidence, Question, causes, told_cause
 from pytest_dataloader.checks.finding import ERROR, INFO, Finding, NotJudged
 from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.facts import BatchFacts, LeafFacts, RunFacts, RunRequest
@@ -36,7 +36,9 @@ def repeats(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJ
     if "runs" not in asked.across:
         return
     for seed in asked.seeds or evidence.question.seeds:
-        pair = _pair(evidence, RunRequest(evidence.config, seed), RunRequest(evidence.config, seed, 1))
+        pair = _pair(
+            evidence, RunRequest(evidence.config, seed), RunRequest(evidence.config, seed, 1)
+        )
         if pair is None:
             continue
         first, second = pair
@@ -71,7 +73,15 @@ def start_methods_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Fi
             f"expected the batches of {reference.id} (seed {seed}), got others under "
             f"{evidence.config.id}: {difference(*pair, *names)}"
         )
-        yield _error("differs-by-start-method", evidence, culprit_of(*pair), message)
+        found = causes(evidence.base)
+        culprit = found[0].path if found else culprit_of(*pair)
+        told = "; and ".join(told_cause(cause) for cause in found[:3])
+        yield _error(
+            "differs-by-start-method",
+            evidence,
+            culprit,
+            f"{message}; probable cause: {told}" if told else message,
+        )
         return
 
 
@@ -100,7 +110,9 @@ def worker_counts_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Fi
     )
 
 
-def _pair(evidence: Evidence, one: RunRequest, other: RunRequest) -> tuple[RunFacts, RunFacts] | None:
+def _pair(
+    evidence: Evidence, one: RunRequest, other: RunRequest
+) -> tuple[RunFacts, RunFacts] | None:
     first, second = evidence.get(one), evidence.get(other)
     if first is None or second is None or not (first.ok and second.ok):
         return None
@@ -119,9 +131,7 @@ def _same_set(one: RunFacts, other: RunFacts) -> bool:
 
 def _repeatable(evidence: Evidence, asked: Deterministic) -> bool:
     """Whether this configuration gives the same again; if not, that is the finding to tell."""
-    return not any(
-        isinstance(found, Finding) for found in repeats(evidence, asked)
-    )
+    return not any(isinstance(found, Finding) for found in repeats(evidence, asked))
 
 
 def _rebuilt(one: RunFacts, other: RunFacts) -> bool:
@@ -132,7 +142,9 @@ def _rebuilt(one: RunFacts, other: RunFacts) -> bool:
 def _not_compared(one: RunFacts, other: RunFacts) -> Iterator[NotJudged]:
     kinds = {kind for run in (one, other) for epoch in run.epochs for kind in epoch.not_compared}
     if kinds:
-        yield NotJudged(f"not compared: {', '.join(sorted(kinds))} in the batches has no content to digest")
+        yield NotJudged(
+            f"not compared: {', '.join(sorted(kinds))} in the batches has no content to digest"
+        )
 
 
 def first_difference(
@@ -145,7 +157,7 @@ def first_difference(
                 return index, a, b
         shorter = min(len(first.batch_facts), len(second.batch_facts))
         if first.batches != second.batches:
-            return shorter, *(_at(epoch.batch_facts, shorter) for epoch in (first, second))
+            return shorter, _at(first.batch_facts, shorter), _at(second.batch_facts, shorter)
     return None
 
 
@@ -153,7 +165,9 @@ def _at(batches: tuple[BatchFacts, ...], index: int) -> BatchFacts | None:
     return batches[index] if index < len(batches) else None
 
 
-def differing_leaf(a: BatchFacts, b: BatchFacts) -> tuple[LeafFacts | None, LeafFacts | None] | None:
+def differing_leaf(
+    a: BatchFacts, b: BatchFacts
+) -> tuple[LeafFacts | None, LeafFacts | None] | None:
     """The first leaf that differs between two batches, by its path."""
     ours, theirs = ({leaf.path: leaf for leaf in batch.leaves} for batch in (a, b))
     for path in dict.fromkeys([*ours, *theirs]):
@@ -176,7 +190,10 @@ def difference(one: RunFacts, other: RunFacts, name: str, other_name: str) -> st
         return f"batch {index} is the first that differs"
     path = (leaf[0] or leaf[1]).path  # type: ignore[union-attr]
     ours, theirs = (_shown(side) for side in leaf)
-    return f"batch {index} is the first that differs, at {path}: {name} has {ours}, {other_name} has {theirs}"
+    return (
+        f"batch {index} is the first that differs, at {path}: {name} has {ours}, "
+        f"{other_name} has {theirs}"
+    )
 
 
 def _shown(leaf: LeafFacts | None) -> str:

@@ -12,6 +12,7 @@ from pytest_dataloader.observe.facts import (
     IMPORT,
     SCRIPT,
     TIMED,
+    DifferenceFacts,
     ErrorFacts,
     RunFacts,
     RunRequest,
@@ -32,9 +33,7 @@ class Question:
 
     def timed(self, seconds: float = 1.0, config: LoaderConfig | None = None) -> RunRequest:
         """The pass that only reads the clock."""
-        return RunRequest(
-            config or self.config, seed=self.seeds[0], purpose=TIMED, seconds=seconds
-        )
+        return RunRequest(config or self.config, seed=self.seeds[0], purpose=TIMED, seconds=seconds)
 
     def script(self, script: str, args: tuple[str, ...]) -> RunRequest:
         """The script under this configuration's start method."""
@@ -84,11 +83,6 @@ class Evidence:
         return self.get(self.question.base())
 
     @property
-    def in_process(self) -> RunFacts | None:
-        """The base run without workers."""
-        return self.get(self.question.base(self.config.without_workers()))
-
-    @property
     def contents(self) -> list[RunFacts]:
         """All content runs of this configuration, the base run first."""
         found = [
@@ -97,6 +91,16 @@ class Evidence:
             if request.config == self.config and request.purpose == CONTENT
         ]
         return sorted(found, key=lambda f: (f.request.seed, f.request.repeat))
+
+
+def causes(run: RunFacts | None) -> list[DifferenceFacts]:
+    """What a worker held otherwise than the test process and its code uses, likeliest first."""
+    return [d for d in (run.world if run is not None else ()) if d.rank <= 2]
+
+
+def told_cause(cause: DifferenceFacts) -> str:
+    """A cause in words."""
+    return f"{cause.path} is {cause.parent} in the test process and {cause.child} in the worker"
 
 
 def shown_path(path: str) -> str:

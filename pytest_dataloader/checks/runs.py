@@ -6,9 +6,18 @@ import re
 from collections.abc import Iterator
 
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question, place, quoted, shown_path
+from pytest_dataloader.checks.evidence import (
+    Evidence,
+    Question,
+    causes,
+    place,
+    quoted,
+    shown_path,
+    told_cause,
+)
 from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
 from pytest_dataloader.checks.picklability import start_failures
+from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.errors import belongs_to_user
 from pytest_dataloader.observe.facts import DIED, HUNG, OK, RAISED, RunFacts, RunRequest
 
@@ -30,28 +39,32 @@ def fails(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
         return
 
 
-
-
 def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     error = run.error
     assert error is not None
     code, comparison = _compared(evidence, run)
+    if "daemonic processes are not allowed to have children" in error.message:
+        code = "nested-processes"
     message = f"expected an epoch to its end, got {quoted(error)}; {comparison}"
+    found = causes(run) if code == "fails-with-workers" else []
+    if found:
+        message += f"; probable cause: {told_cause(found[0])}"
     yield _finding(code, evidence, place(error), message)
 
 
 def _compared(evidence: Evidence, run: RunFacts) -> tuple[str, str]:
-    """The code, and what 0 workers (or, for 0 workers, workers) do."""
+    """The code, and what 0 workers (or, for 0 workers, workers) do with the same seed."""
+    if run.request.repeat:
+        return "raises", "the run before it, with the same seed, runs to its end"
     if evidence.config.has_workers:
-        other, name = evidence.in_process, "0 workers"
-        code = "fails-with-workers"
+        config: LoaderConfig | None = evidence.config.without_workers()
+        code, name = "fails-with-workers", "0 workers"
     else:
         config = evidence.question.with_workers
-        other = evidence.get(evidence.question.base(config)) if config else None
-        name = config.id if config else "workers"
-        code = "fails-without-workers"
+        code, name = "fails-without-workers", config.id if config else "workers"
+    other = evidence.get(RunRequest(config, run.request.seed)) if config else None
     if other is None:
-        return "raises", f"{name} were not run"
+        return "raises", f"with {name} it was not run"
     if other.outcome == OK:
         return code, f"with {name} it runs to its end"
     if _same_error(other, run):
@@ -77,13 +90,15 @@ def _died(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     if error is not None and error.stage == "worker":
         told = f"; its standard error ends with {quoted(error)}"
     got = f"after {run.batches} batches" if run.batches else "before its first batch"
-    beside = _beside(evidence)
-    message = f"expected all workers to live to the end of the epoch, but {run.reason} {got}{told}{beside}"
+    message = (
+        f"expected all workers to live to the end of the epoch, but {run.reason} {got}{told}"
+        f"{_beside(evidence, run)}"
+    )
     yield _finding("worker-died", evidence, culprit, message)
 
 
-def _beside(evidence: Evidence) -> str:
-    other = evidence.in_process
+def _beside(evidence: Evidence, run: RunFacts) -> str:
+    other = evidence.get(RunRequest(evidence.config.without_workers(), run.request.seed))
     if not evidence.config.has_workers or other is None:
         return ""
     state = "it runs to its end" if other.outcome == OK else f"it {_briefly(other)}"
@@ -102,7 +117,9 @@ def _hung(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     stood = _where_it_stood(run.stuck)
     got = f"after {run.batches} batches" if run.batches else "before the first batch"
     where = f"; it stood at {stood[0]} in {stood[1]}" if stood else ""
-    message = f"expected the next batch in time, but {run.reason} {got}{where}{_beside(evidence)}"
+    message = (
+        f"expected the next batch in time, but {run.reason} {got}{where}{_beside(evidence, run)}"
+    )
     yield _finding("hang", evidence, stood[0] if stood else None, message)
 
 
@@ -112,9 +129,7 @@ def _where_it_stood(stuck: str) -> tuple[str, str] | None:
     if not parent:
         workers, parent = "", stuck
     for text, innermost_first in ((workers, True), (parent, False)):
-        lines = [
-            m for m in _STACK_LINE.finditer(text) if belongs_to_user(m["file"])
-        ]
+        lines = [m for m in _STACK_LINE.finditer(text) if belongs_to_user(m["file"])]
         if lines:
             line = lines[0] if innermost_first else lines[-1]
             return shown_path(f"{line['file']}:{line['line']}"), line["function"]

@@ -12,10 +12,11 @@ import contextlib
 import copyreg
 import functools
 import inspect
+import itertools
 import pickle
 import sys
 import types
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import context as mp_context
@@ -28,19 +29,34 @@ from pytest_dataloader.observe.facts import UnpicklableFacts
 _MAX_FOUND = 50
 _MAX_DEPTH = 60
 _HEAVY_BYTES = 256 * 1024
+_MOST_WEIGHED = 10_000
+_AT_A_TIME = 4096
+_FORKING: Any = ForkingPickler
 # Libraries whose objects are made to hold the user's: what they hold is named, not they.
 _COMPOSERS = frozenset(
     {"torch", "torchvision", "torchaudio", "torchdata", "functools", "collections", "builtins"}
-    | {"types", "datasets", "webdataset", "lightning", "pytorch_lightning", "albumentations", "monai"}
+    | {
+        "types",
+        "datasets",
+        "webdataset",
+        "lightning",
+        "pytorch_lightning",
+        "albumentations",
+        "monai",
+    }
 )
 
 
 @dataclass(frozen=True)
 class Travel:
-    """Bytes of pickle for each worker, and the paths that weigh most, heaviest first."""
+    """Bytes of pickle for each worker, and the paths that weigh most, heaviest first.
+
+    ``modules`` are those whose classes and functions travel by name, so that a worker imports them.
+    """
 
     bytes: int
     heaviest: tuple[tuple[str, int], ...]
+    modules: tuple[str, ...] = ()
 
 
 def weigh(roots: dict[str, Any], context: Any) -> Travel | None:
@@ -49,21 +65,24 @@ def weigh(roots: dict[str, Any], context: Any) -> Travel | None:
     Tensors count as the handles that travel in their place, arrays with all their bytes.
     """
     pairs = list(_roots(roots))
-    total = 0
+    sink = _Nowhere()
     with spawning(context):
-        for _, value in pairs:
-            size = _size(value)
-            if size is None:
-                return None
-            total += size
-        heaviest = _heaviest(pairs) if total >= _HEAVY_BYTES else []
-    return Travel(total, tuple(heaviest[:5]))
+        if any(_failure(value, sink) is not None for _, value in pairs):
+            return None
+        heaviest = _heaviest(pairs) if sink.count >= _HEAVY_BYTES else []
+    return Travel(sink.count, tuple(heaviest[:5]), tuple(sink.modules))
 
 
 def _heaviest(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, int]]:
-    parts = [part for path, value in pairs for part in _parts(path, value)]
+    parts = [part for path, value in pairs for part in _weighable(path, value)]
     sizes = [(part.path, _size(part.value) or 0) for part in parts]
     return sorted(sizes, key=lambda pair: -pair[1])
+
+
+def _weighable(path: str, value: Any) -> list[Part]:
+    """The parts of a value, or the value itself where it has too many for one to matter."""
+    parts = list(itertools.islice(_parts(path, value), _MOST_WEIGHED + 1))
+    return parts if len(parts) <= _MOST_WEIGHED else [Part(path, value)]
 
 
 def find_unpicklable(roots: dict[str, Any], context: Any) -> tuple[UnpicklableFacts, ...]:
@@ -91,10 +110,11 @@ def _roots(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class _Nowhere:
-    """A file that only counts."""
+    """A file that only counts; also keeps the modules of what travels by name."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.modules: dict[str, None] = {}
 
     def write(self, data: Any) -> int:
         self.count += len(data)
@@ -107,7 +127,7 @@ class _Starting:
     method = "spawn"
 
     @staticmethod
-    def DupFd(fd: int) -> int:
+    def DupFd(fd: int) -> int:  # noqa: N802 - multiprocessing calls it so
         return fd
 
     @staticmethod
@@ -119,7 +139,8 @@ class _Starting:
 def spawning(context: Any) -> Iterator[None]:
     """Let multiprocessing's primitives be pickled as for a process under ``context``."""
     previous = mp_context.get_spawning_popen()
-    mp_context.set_spawning_popen(_Starting())
+    standing: Any = _Starting()
+    mp_context.set_spawning_popen(standing)
     try:
         yield
     finally:
@@ -134,9 +155,9 @@ class _Look(pickle.Pickler):
     """Pickles as a start does, but by value only what a start sends by value."""
 
     def __init__(self, sink: _Nowhere) -> None:
-        super().__init__(sink)  # type: ignore[arg-type]
-        extra: Any = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
-        self.dispatch_table = ChainMap({}, extra, copyreg.dispatch_table)
+        super().__init__(sink)
+        tables: tuple[Any, ...] = (_FORKING._extra_reducers, copyreg.dispatch_table)
+        self.dispatch_table = ChainMap({}, *tables)
         self._sink = sink
 
     def reducer_override(self, value: Any) -> Any:
@@ -148,6 +169,8 @@ class _Look(pickle.Pickler):
         if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
             self._sink.count += value.nbytes
             return _stub, ()
+        if isinstance(value, (type, types.FunctionType)):
+            self._sink.modules.setdefault(value.__module__)
         return NotImplemented
 
 
@@ -166,7 +189,7 @@ def _failure(value: Any, sink: _Nowhere | None = None) -> Exception | None:
     look = _Look(sink or _Nowhere())
     try:
         look.dump(value)
-    except Exception as error:  # what comes is what the user's own __getstate__ raises
+    except Exception as error:  # noqa: BLE001 - what comes is what the user's own __getstate__ raises
         return error
     return None
 
@@ -189,27 +212,54 @@ def _search(path: str, value: Any) -> Iterator[UnpicklableFacts]:
     while pending:
         part = pending.pop()
         error = _failure(part.value)
-        if error is None or id(part.value) in seen or len(part.above) > _MAX_DEPTH:
+        if error is None or id(part.value) in seen:
             continue
         seen.add(id(part.value))
-        failing = list(_failing_parts(part))
+        failing = _first_failing(part) if len(part.above) < _MAX_DEPTH else []
         if failing:
             pending.extend(reversed(failing))
         else:
             yield _told(part, error)
 
 
+def _first_failing(part: Part) -> list[Part]:
+    """The failing parts, each object once, up to as many as are told of."""
+    found: dict[int, Part] = {}
+    for failing in _failing_parts(part):
+        found.setdefault(id(failing.value), failing)
+        if len(found) == _MAX_FOUND:
+            break
+    return list(found.values())
+
+
 def _failing_parts(part: Part) -> Iterator[Part]:
     if _class_refuses(part.value):
         return
     above = (*part.above, (part.path, part.value))
-    parts = [Part(p.path, p.value, above) for p in _parts(part.path, part.value)]
-    yield from _bisect(parts)
+    for some in _suspects(part.path, part.value):
+        for failing in _bisect(some):
+            yield Part(failing.path, failing.value, above)
+
+
+def _suspects(path: str, value: Any) -> Iterator[list[Part]]:
+    """The parts of a value some at a time; a long list's only from where something fails, since
+    naming all of its parts would take longer than pickling them."""
+    if type(value) not in (list, tuple):
+        parts = _parts(path, value)
+        while some := list(itertools.islice(parts, _AT_A_TIME)):
+            yield some
+        return
+    for start in range(0, len(value), _AT_A_TIME):
+        items = value[start : start + _AT_A_TIME]
+        if _failure(items) is not None:
+            yield [Part(f"{path}[{start + i}]", item) for i, item in enumerate(items)]
 
 
 def _class_refuses(value: Any) -> bool:
     """Whether the object's own class cannot be found by name, so that its parts do not matter."""
-    return not isinstance(value, type) and _failure(type(value)) is not None
+    if isinstance(value, type) or type(value).__module__ == "builtins":
+        return False  # some builtin types have no name to find, and do not travel themselves
+    return _failure(type(value)) is not None
 
 
 def _bisect(parts: Sequence[Part]) -> Iterator[Part]:
@@ -250,13 +300,13 @@ def _parts(path: str, value: Any) -> Iterator[Part]:
 
 def _reduced_parts(path: str, value: Any) -> Iterator[Part]:
     try:
-        reducer = ForkingPickler._extra_reducers.get(type(value))  # type: ignore[attr-defined]
+        reducer = _FORKING._extra_reducers.get(type(value))
         reduced = reducer(value) if reducer else value.__reduce_ex__(4)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a user's __getstate__ may raise anything
         return
     if isinstance(reduced, str):
         return
-    function, args, state, items, pairs = (*reduced, None, None, None)[:5]
+    _, args, state, items, pairs = (*reduced, None, None, None)[:5]
     given = [a for a in args if not isinstance(a, type)]
     names = _attribute_names(value, given)
     for name, arg in zip(names, given, strict=True):
@@ -269,6 +319,8 @@ def _reduced_parts(path: str, value: Any) -> Iterator[Part]:
 def _attribute_names(value: Any, args: Sequence[Any]) -> list[str]:
     """For each constructor argument the attribute that holds it, where there is one."""
     held = {id(v): k for k, v in getattr(value, "__dict__", {}).items()}
+    if isinstance(value, defaultdict):
+        held[id(value.default_factory)] = "default_factory"
     return [held.get(id(arg), f"__reduce__()[1][{index}]") for index, arg in enumerate(args)]
 
 

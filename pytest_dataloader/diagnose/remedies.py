@@ -52,7 +52,9 @@ def _typed(*names: str) -> Callable[[Any], bool]:
     def matches(value: Any) -> bool:
         for kind in type(value).__mro__:
             dotted = f"{kind.__module__}.{kind.__qualname__}"
-            if any(dotted == name or (name.endswith(".") and dotted.startswith(name)) for name in names):
+            if any(
+                dotted == name or (name.endswith(".") and dotted.startswith(name)) for name in names
+            ):
                 return True
         return False
 
@@ -80,7 +82,11 @@ _KINDS: tuple[tuple[Callable[[Any], bool], str, str | None], ...] = (
     (_typed("_io."), "an open file ({name})", _PER_PROCESS),
     (_typed("zipfile.ZipFile", "tarfile.TarFile"), "an open archive ({name})", _PER_PROCESS),
     (_typed("h5py."), "an open HDF5 object ({name})", _PER_PROCESS),
-    (_typed("lmdb.", "Environment", "builtins.Environment"), "an open LMDB object ({name})", _PER_PROCESS),
+    (
+        _typed("lmdb.", "builtins.Environment", "builtins.Transaction", "builtins.Cursor"),
+        "an open LMDB object ({name})",
+        _PER_PROCESS,
+    ),
     (_typed("sqlite3."), "an SQLite object ({name})", _PER_PROCESS),
     (_typed("socket.", "ssl.", "http."), "a network connection ({name})", _PER_WORKER),
     (_typed("threading.Thread"), "a thread ({name})", _PER_WORKER),
@@ -96,7 +102,9 @@ _KINDS: tuple[tuple[Callable[[Any], bool], str, str | None], ...] = (
         "make it with multiprocessing.get_context(method) of the loader's own start method",
     ),
     (
-        lambda v: isinstance(v, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)),
+        lambda v: isinstance(
+            v, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+        ),
         "a generator",
         "keep what it is made from, and make it in __iter__",
     ),
@@ -121,7 +129,7 @@ _KINDS: tuple[tuple[Callable[[Any], bool], str, str | None], ...] = (
         "keep what it is made from, and load or make it in each process on first use",
     ),
     (
-        _typed("weakref.", "_weakref.", "weakref.ReferenceType", "builtins.weakref"),
+        _typed("weakref.", "_weakref.", "_weakrefset.", "builtins.weakref"),
         "a weak reference",
         "keep a strong reference or drop it in __getstate__",
     ),

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import enum
 import pathlib
+import reprlib
 import struct
 import sys
 import types
@@ -18,6 +19,7 @@ from pytest_dataloader.observe.facts import LeafFacts
 
 _PREVIEW_VALUES = 6
 _MAX_DEPTH = 200
+_BLOCK_BYTES = 1 << 20
 
 
 class NotComparable(TypeError):
@@ -39,7 +41,7 @@ def digest(value: Any) -> Digest:
     their order; any other object by its class and the state that it would be pickled with.
     What has no such state is left out and named in ``not_compared``.
     """
-    walk = _Walk(xxhash.xxh3_128())
+    walk = Walk(xxhash.xxh3_128())
     walk.feed(value, 0)
     return Digest(walk.hasher.hexdigest(), tuple(sorted(walk.not_compared)))
 
@@ -80,7 +82,10 @@ def leaves(value: Any, path: str = "batch", limit: int = 64) -> tuple[LeafFacts,
 def kind_of(value: Any) -> str:
     """A short type for people: ``float32 tensor of shape [2, 3]``, or the class's name."""
     if _is_tensor(value):
-        return f"{str(value.dtype).removeprefix('torch.')} tensor of shape {list(value.shape)}"
+        dtype = str(value.dtype).removeprefix("torch.")
+        if value.is_nested:
+            return f"{dtype} nested tensor of {value.size(0)}"
+        return f"{dtype} tensor of shape {list(value.shape)}"
     if _is_array(value):
         return f"{value.dtype} array of shape {list(value.shape)}"
     return type(value).__qualname__
@@ -95,8 +100,8 @@ def preview(value: Any) -> str:
             return _listed(value.detach().reshape(-1)[:_PREVIEW_VALUES].tolist(), value.numel())
         if _is_array(value):
             return _listed(value.reshape(-1)[:_PREVIEW_VALUES].tolist(), value.size)
-        text = repr(value)
-    except Exception as error:
+        text = reprlib.repr(value)
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
         return f"<{type(error).__name__} on reading it>"
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -145,7 +150,7 @@ def _is_image(value: Any) -> bool:
     return image is not None and isinstance(value, image.Image)
 
 
-class _Walk:
+class Walk:
     """One walk over a value that feeds a hasher; every part is framed by a tag and a length."""
 
     def __init__(self, hasher: Any) -> None:
@@ -153,12 +158,20 @@ class _Walk:
         self.not_compared: set[str] = set()
         self._above: set[int] = set()
 
+    def fresh(self) -> Walk:
+        """A walk of the same kind, for the parts of what has no order."""
+        return Walk(xxhash.xxh3_128())
+
     def feed(self, value: Any, depth: int) -> None:
+        """Feed a value."""
         leaf = _ATOMS.get(type(value))
         if leaf is not None:
             self.hasher.update(leaf(value))
             return
-        if id(value) in self._above or depth > _MAX_DEPTH:
+        if depth > _MAX_DEPTH:
+            self.leave_out(f"{_type_name(value)} below {_MAX_DEPTH} levels")
+            return
+        if id(value) in self._above:
             self.tag("again", type(value).__qualname__)
             return
         self._above.add(id(value))
@@ -167,6 +180,11 @@ class _Walk:
         finally:
             self._above.discard(id(value))
 
+    def leave_out(self, what: str) -> None:
+        """Note that something has no content to compare."""
+        self.not_compared.add(what)
+        self.tag("not compared", what)
+
     def tag(self, kind: str, *details: Any) -> None:
         """Feed the frame of what follows."""
         self.hasher.update(f"\x00{kind}:{details!r};".encode("utf-8", "surrogatepass"))
@@ -174,16 +192,19 @@ class _Walk:
     def _composite(self, value: Any, depth: int) -> None:
         for matches, feed in _KINDS:
             if matches(value):
-                feed(self, value, depth)
+                try:
+                    feed(self, value, depth)
+                except Exception:  # noqa: BLE001 - an exotic value must not end the user's run
+                    self.leave_out(_type_name(value))
                 return
-        self._object(value, depth)
+        self.describe(value, depth)
 
-    def _object(self, value: Any, depth: int) -> None:
+    def describe(self, value: Any, depth: int) -> None:
+        """Feed an object of another kind: its class and the state it would be pickled with."""
         try:
             reduced = value.__reduce_ex__(4)
-        except Exception:
-            self.not_compared.add(_type_name(value))
-            self.tag("not compared", _type_name(value))
+        except Exception:  # noqa: BLE001 - a user's __getstate__ may raise anything
+            self.leave_out(_type_name(value))
             return
         if isinstance(reduced, str):
             self.tag("global", _type_name(value), reduced)
@@ -212,7 +233,8 @@ def _text(value: str) -> bytes:
 _ATOMS: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda v: b"N;",
     bool: lambda v: b"T;" if v else b"F;",
-    int: lambda v: _framed(b"i", str(v).encode()),
+    # In hexadecimal: Python refuses to write very long numbers in decimal.
+    int: lambda v: _framed(b"i", f"{v:x}".encode()),
     float: lambda v: b"f" + struct.pack("<d", v),
     complex: lambda v: b"c" + struct.pack("<dd", v.real, v.imag),
     str: _text,
@@ -221,10 +243,14 @@ _ATOMS: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-def _feed_tensor(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_tensor(walk: Walk, value: Any, depth: int) -> None:
     torch = _torch()
-    data = value.detach()
+    data = value.detach() if value.requires_grad else value
     kind = type(value).__qualname__
+    if data.is_nested:
+        walk.tag("nested", kind)
+        walk.feed(list(data.unbind()), depth)
+        return
     if data.is_quantized:
         walk.tag("quantized", str(data.qscheme()))
         walk.feed([data.int_repr(), data.dequantize()], depth)
@@ -232,68 +258,92 @@ def _feed_tensor(walk: _Walk, value: Any, depth: int) -> None:
     if data.layout != torch.strided:
         walk.tag("layout", str(data.layout))
         data = data.to_dense()
-    if data.device.type == "meta":
-        walk.not_compared.add("torch.Tensor on the meta device")
+    if data.is_meta:
+        walk.leave_out("torch.Tensor on the meta device")
         return
-    data = data.cpu().resolve_conj().resolve_neg().contiguous()
+    if not data.is_cpu or data.is_conj() or data.is_neg():
+        data = data.cpu().resolve_conj().resolve_neg()
     walk.tag(kind, str(data.dtype), tuple(data.shape))
-    count = data.numel() * data.element_size()
-    if count:
-        walk.hasher.update((ctypes.c_char * count).from_address(data.data_ptr()))
+    for block in (data,) if data.is_contiguous() else _contiguous_blocks(data):
+        count = block.nbytes
+        if count:
+            walk.hasher.update((ctypes.c_char * count).from_address(block.data_ptr()))
 
 
-def _feed_array(walk: _Walk, value: Any, depth: int) -> None:
+def _contiguous_blocks(data: Any) -> Iterator[Any]:
+    """A strided tensor's content in order, copied a piece at a time: that stays in the cache."""
+    if data.dim() == 0 or data.nbytes <= _BLOCK_BYTES:
+        yield data.contiguous()
+        return
+    rows = max(1, _BLOCK_BYTES * len(data) // data.nbytes)
+    for block in data.split(rows):
+        yield block.contiguous()
+
+
+def _feed_array(walk: Walk, value: Any, depth: int) -> None:
     numpy = sys.modules["numpy"]
     array = numpy.asarray(value)
-    walk.tag("array", array.dtype.newbyteorder("<").str, str(array.dtype.names), array.shape)
+    if array.dtype.names is not None:
+        walk.tag("record array", array.dtype.names, array.shape)
+        for name in array.dtype.names:
+            walk.feed(array[name], depth)
+        return
     if array.dtype.hasobject:
+        walk.tag("array", str(array.dtype), array.shape)
         walk.feed(array.reshape(-1).tolist(), depth)
         return
+    walk.tag("array", array.dtype.newbyteorder("<").str, array.shape)
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
         array = array.astype(array.dtype.newbyteorder("<"))
     if array.size:
         walk.hasher.update(numpy.ascontiguousarray(array).reshape(-1).view("u1").data)
 
 
-def _feed_image(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_image(walk: Walk, value: Any, depth: int) -> None:
     walk.tag("image", value.mode, value.size)
     walk.hasher.update(value.tobytes())
+    walk.feed(value.getpalette() if value.mode in ("P", "PA") else None, depth)
 
 
-def _feed_sequence(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_sequence(walk: Walk, value: Any, depth: int) -> None:
     walk.tag(type(value).__qualname__, len(value))
     for item in value:
         walk.feed(item, depth)
 
 
-def _feed_mapping(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_mapping(walk: Walk, value: Any, depth: int) -> None:
     walk.tag(type(value).__qualname__, len(value))
     for key, item in value.items():
         walk.feed(key, depth)
         walk.feed(item, depth)
 
 
-def _feed_set(walk: _Walk, value: Any, depth: int) -> None:
-    parts = [digest(item) for item in value]
-    for part in parts:
+def _feed_set(walk: Walk, value: Any, depth: int) -> None:
+    parts = []
+    for item in value:
+        part = walk.fresh()
+        part.feed(item, depth)
         walk.not_compared.update(part.not_compared)
-    walk.tag(type(value).__qualname__, tuple(sorted(part.hex for part in parts)))
+        parts.append(part.hasher.hexdigest())
+    walk.tag(type(value).__qualname__, tuple(sorted(parts)))
 
 
-def _feed_dataclass(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_dataclass(walk: Walk, value: Any, depth: int) -> None:
     fields = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
     walk.tag("dataclass", _type_name(value), tuple(fields))
     for name in fields:
         walk.feed(getattr(value, name), depth)
 
 
-def _feed_path(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_path(walk: Walk, value: Any, depth: int) -> None:
     walk.tag("path")
     walk.feed(value.as_posix(), depth)
 
 
-def _feed_enum(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_enum(walk: Walk, value: Any, depth: int) -> None:
     walk.tag("enum", _type_name(value), value.name)
+    if value.name is None:  # a combination of flags
+        walk.feed(value.value, depth)
 
 
 def _is_named(value: Any) -> bool:
@@ -303,11 +353,11 @@ def _is_named(value: Any) -> bool:
     return "<" not in value.__qualname__
 
 
-def _feed_named(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_named(walk: Walk, value: Any, depth: int) -> None:
     walk.tag("named", value.__module__, value.__qualname__)
 
 
-def _feed_atom_subclass(walk: _Walk, value: Any, depth: int) -> None:
+def _feed_atom_subclass(walk: Walk, value: Any, depth: int) -> None:
     walk.tag("subclass", _type_name(value))
     for base, leaf in _ATOMS.items():
         if isinstance(value, base):
@@ -315,7 +365,7 @@ def _feed_atom_subclass(walk: _Walk, value: Any, depth: int) -> None:
             return
 
 
-_KINDS: tuple[tuple[Callable[[Any], bool], Callable[[_Walk, Any, int], None]], ...] = (
+_KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Walk, Any, int], None]], ...] = (
     (_is_tensor, _feed_tensor),
     (_is_array, _feed_array),
     (lambda v: isinstance(v, (list, tuple)), _feed_sequence),

@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_dataloader.observe.facts import ErrorFacts
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
-_LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: (?P<message>.*))?$")
 _WORKER_MESSAGE = "Original Traceback (most recent call last):"
 _HEADER = "Traceback (most recent call last):"
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -39,7 +39,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def belongs_to_user(file: str) -> bool:
-    """Whether a source file is the user's: not the interpreter's, an installed library's or ours."""
+    """Whether a source file is the user's: not Python's, an installed library's or ours."""
     if file.startswith("<"):
         return False
     path = os.path.abspath(file)
@@ -55,12 +55,11 @@ def from_exception(error: BaseException, stage: str) -> ErrorFacts:
             return told
     lines = traceback.format_exception(error)
     frames = [
-        Frame(f.filename, f.lineno or 0, f.name)
-        for f in traceback.extract_tb(error.__traceback__)
+        Frame(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)
     ]
     if isinstance(error, SyntaxError) and error.filename:
         frames.append(Frame(error.filename, error.lineno or 0, None))
-    name = type(error).__qualname__
+    name = type(error).__name__
     return _facts(stage, name, _first_line(text), _tail("".join(lines)), frames)
 
 
@@ -113,18 +112,14 @@ def _last_line(lines: list[str]) -> int | None:
     return None
 
 
-def _facts(
-    stage: str, name: str, message: str, shown: str, frames: Iterable[Frame]
-) -> ErrorFacts:
+def _facts(stage: str, name: str, message: str, shown: str, frames: Iterable[Frame]) -> ErrorFacts:
     all_frames = list(frames)
     own = [frame for frame in all_frames if belongs_to_user(frame.file)]
     inner = own[-1] if own else (all_frames[-1] if all_frames else None)
     if inner is None:
         return ErrorFacts(stage, name, message, shown)
     source = linecache.getline(inner.file, inner.line).strip() or None
-    return ErrorFacts(
-        stage, name, message, shown, inner.file, inner.line, inner.function, source
-    )
+    return ErrorFacts(stage, name, message, shown, inner.file, inner.line, inner.function, source)
 
 
 def _first_line(text: str) -> str:

@@ -96,7 +96,10 @@ class WorkerFacts:
 
 @dataclass(frozen=True)
 class RateFacts:
-    """The steady rate, from after every worker has delivered; ``low``..``high`` is its 95 % interval."""
+    """The steady rate, from after every worker has delivered.
+
+    ``low`` to ``high`` is its 95 % interval.
+    """
 
     batches: int
     samples: int | None
@@ -121,6 +124,18 @@ class UnpicklableFacts:
 
 
 @dataclass(frozen=True)
+class DifferenceFacts:
+    """Something that a worker holds otherwise than the test process; ``rank`` 0 is the likeliest
+    to reach a sample. ``lost`` says that the worker has nothing, or something empty, there."""
+
+    path: str
+    parent: str
+    child: str
+    rank: int
+    lost: bool
+
+
+@dataclass(frozen=True)
 class LeftBehind:
     """What was there after a run and had not been there before it."""
 
@@ -131,12 +146,26 @@ class LeftBehind:
 
 
 @dataclass(frozen=True)
+class EffectFacts:
+    """Something that an import did besides defining; ``where`` is the user's ``file:line``."""
+
+    kind: str
+    detail: str
+    where: str
+
+
+@dataclass(frozen=True)
 class ImportFacts:
-    """What importing one module did in a fresh process, besides defining things."""
+    """What importing one module did in a fresh process, and how long it took.
+
+    ``own_s`` is its own time, without what it imports; ``imports`` are those with their own time.
+    """
 
     module: str
     seconds: float
-    starts: tuple[str, ...] = ()
+    own_s: float = 0.0
+    effects: tuple[EffectFacts, ...] = ()
+    imports: tuple[tuple[str, float], ...] = ()
     error: ErrorFacts | None = None
 
 
@@ -169,6 +198,7 @@ class RunFacts:
     exit_code: int | None = None
     most_processes: int = 0
     recursive_at: str | None = None
+    world: tuple[DifferenceFacts, ...] = ()
     imports: tuple[ImportFacts, ...] = ()
     duration_s: float = 0.0
 

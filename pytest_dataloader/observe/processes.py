@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -65,11 +66,11 @@ def snapshot() -> Snapshot:
 def left_since(before: Snapshot, known: Collection[int] = ()) -> LeftBehind:
     """What is here now and was not before, without Python's own helper processes."""
     processes = [
-        _described(process)
+        described(process)
         for process in _descendants()
         if (process.pid, _created(process)) not in before.children
         and process.pid not in known
-        and not _is_helper(process)
+        and not is_helper(process)
     ]
     threads = [
         thread.name
@@ -92,12 +93,12 @@ def end(processes: Iterable[BaseProcess], grace_s: float = 2.0) -> None:
     for process in alive:
         with contextlib.suppress(OSError):
             process.terminate()
-    _join(alive, grace_s)
+    join(alive, grace_s)
     for process in alive:
         if _is_alive(process):
             with contextlib.suppress(OSError):
                 process.kill()
-    _join(alive, grace_s)
+    join(alive, grace_s)
 
 
 def _is_alive(process: BaseProcess) -> bool:
@@ -107,7 +108,8 @@ def _is_alive(process: BaseProcess) -> bool:
         return False
 
 
-def _join(processes: Iterable[BaseProcess], grace_s: float) -> None:
+def join(processes: Iterable[BaseProcess], grace_s: float) -> None:
+    """Wait for processes to end, ``grace_s`` for all of them together."""
     deadline = time.monotonic() + grace_s
     for process in processes:
         with contextlib.suppress(ValueError):
@@ -157,7 +159,8 @@ def _created(process: psutil.Process) -> float:
         return 0.0
 
 
-def _is_helper(process: psutil.Process) -> bool:
+def is_helper(process: psutil.Process) -> bool:
+    """Whether a process is one of Python's own, or has ended and is only not yet waited for."""
     try:
         command = " ".join(process.cmdline())
         return process.status() == psutil.STATUS_ZOMBIE or any(h in command for h in _HELPERS)
@@ -165,7 +168,8 @@ def _is_helper(process: psutil.Process) -> bool:
         return True
 
 
-def _described(process: psutil.Process) -> str:
+def described(process: psutil.Process) -> str:
+    """A process by its name and id, as people look for it."""
     with contextlib.suppress(psutil.Error):
         return f"{process.name()} (pid {process.pid})"
     return f"pid {process.pid}"
@@ -180,4 +184,8 @@ def _shared_memory() -> frozenset[str]:
 
 def _open_files() -> int:
     process = psutil.Process()
-    return int(process.num_fds() if hasattr(process, "num_fds") else process.num_handles())
+    if sys.platform == "win32":
+        count = process.num_handles()
+    else:
+        count = process.num_fds()
+    return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import statistics
@@ -43,7 +44,9 @@ class Repeating:
         return len(self.inner)
 
 
-def measure(loader: Any, seconds: float, now: Callable[[], float], beat: Callable[[], None]) -> RateFacts:
+def measure(
+    loader: Any, seconds: float, now: Callable[[], float], beat: Callable[[], None]
+) -> RateFacts:
     """Time batches for ``seconds``, from after every worker has delivered.
 
     A map-style dataset is read through its sampler again and again; an iterable one epoch after
@@ -88,10 +91,9 @@ class _Timer:
 
     def epoch(self, batches: Iterator[Any], warm_up: int, workers: int) -> bool:
         """Time one epoch; False if it was too short to time anything."""
-        count, timed = 0, 0
+        timed = 0
         last = self.now()
-        for _ in batches:
-            count += 1
+        for count, _ in enumerate(batches, start=1):
             came = self.now()
             if count > max(warm_up, 1):
                 self.intervals.append(came - last)
@@ -117,7 +119,7 @@ def summarise(intervals: list[float], samples_a_batch: int | None) -> RateFacts:
     duration = sum(intervals)
     windows = min(_WINDOWS, count)
     edges = [round(i * count / windows) for i in range(windows + 1)]
-    means = [statistics.fmean(intervals[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    means = [statistics.fmean(intervals[a:b]) for a, b in itertools.pairwise(edges)]
     mean = duration / count
     spread = _T95[windows - 2] * statistics.stdev(means) / math.sqrt(windows)
     mean = max(mean, sys.float_info.epsilon)

@@ -22,6 +22,7 @@ from pytest_dataloader.observe.facts import (
     RAISED,
     TRUE_START,
     WARM_START,
+    LeftBehind,
     RunFacts,
     RunRequest,
 )
@@ -66,7 +67,7 @@ def run_script(
             time.sleep(_POLL_S)
     finally:
         left = watch.end()
-    return _facts(request, start, host.poll(), watch, _tail(err), left)
+    return _facts(request, start, host.poll(), watch, stderr=_tail(err), left=left)
 
 
 def _start(
@@ -80,7 +81,7 @@ def _start(
         command = [sys.executable, scripthost.__file__, method, request.script, *request.args]
         env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
         with open(streams[0], "ab") as out, open(streams[1], "ab") as err:
-            process = subprocess.Popen(  # noqa: S603 - the user's own script
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -161,8 +162,8 @@ class _Watch:
     def end(self) -> tuple[str, ...]:
         """End what is left of the script's processes; names those that outlived it."""
         left = {p for p in self._seen | self.others() if p.is_running()}
-        survivors = [p for p in left if p.pid != self.host.pid and not processes._is_helper(p)]
-        names = tuple(processes._described(p) for p in survivors)
+        survivors = [p for p in left if p.pid != self.host.pid and not processes.is_helper(p)]
+        names = tuple(processes.described(p) for p in survivors)
         processes.end_trees(left)
         deadline = clock.now() + 5.0
         while self.host.poll() is None and clock.now() < deadline:
@@ -186,7 +187,13 @@ def _tail(path: Path) -> str:
 
 
 def _facts(
-    request: RunRequest, start: str, code: int | None, watch: _Watch, stderr: str, left: tuple[str, ...]
+    request: RunRequest,
+    start: str,
+    code: int | None,
+    watch: _Watch,
+    *,
+    stderr: str,
+    left: tuple[str, ...],
 ) -> RunFacts:
     outcome, reason = OK, None
     if watch.verdict:
@@ -207,5 +214,5 @@ def _facts(
         exit_code=code,
         most_processes=watch.most,
         recursive_at=errors.recursive_start_line(stderr),
-        left_behind=processes.LeftBehind(processes=left),
+        left_behind=LeftBehind(processes=left),
     )

@@ -29,10 +29,9 @@ def run(path: str, args: Sequence[str], method: str, context: Any = None) -> int
 
 def _set_default_start_method(method: str, context: Any) -> None:
     """Change the default without fixing it, so that the script may still choose its own."""
-    default: Any = multiprocessing.context._default_context  # type: ignore[attr-defined]
-    concrete: Any = multiprocessing.context._concrete_contexts  # type: ignore[attr-defined]
-    default._default_context = context or concrete[method]
-    default._actual_context = None
+    module: Any = multiprocessing.context
+    module._default_context._default_context = context or module._concrete_contexts[method]
+    module._default_context._actual_context = None
 
 
 def _execute(path: str) -> None:
@@ -52,11 +51,11 @@ def _exit_code(body: Any) -> int:
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
-        print(end.code, file=sys.stderr)
+        print(end.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
         return 1
-    except BaseException as error:
-        own = error.__traceback__.tb_next.tb_next if error.__traceback__ else None  # type: ignore[union-attr]
-        traceback.print_exception(type(error), error, own)
+    except BaseException as error:  # noqa: BLE001 - the interpreter prints whatever ends a script
+        ours: Any = error.__traceback__
+        traceback.print_exception(type(error), error, ours.tb_next.tb_next if ours else None)
         return 1
     return 0
 
@@ -80,7 +79,8 @@ def run_in_warm_process(
 
 def _become_main_process(streams: tuple[str, str]) -> None:
     """A session and streams of its own; no trace of being a child of multiprocessing."""
-    os.setsid()
+    if sys.platform != "win32":
+        os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for fd, stream in enumerate(streams, start=1):

@@ -14,6 +14,7 @@ import io
 import multiprocessing
 import multiprocessing.context
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import util
@@ -118,11 +119,12 @@ class WarmServer:
 
     def connect_to_new_process(self, fds: list[int]) -> tuple[int, int]:
         """Ask for a new process, through Python's own client code."""
-        from multiprocessing.forkserver import ForkServer, _forkserver  # type: ignore[attr-defined]
+        from multiprocessing import forkserver
 
-        client: Any = ForkServer()
+        client: Any = forkserver.ForkServer()
+        this_process: Any = forkserver._forkserver
         client._forkserver_address = self.address
-        client._forkserver_alive_fd = _forkserver._forkserver_alive_fd
+        client._forkserver_alive_fd = this_process._forkserver_alive_fd
         client._forkserver_authkey = self.secret
         client.ensure_running = lambda: None
         pair: tuple[int, int] = client.connect_to_new_process(fds)
@@ -158,48 +160,62 @@ def _open_streams() -> list[int]:
     return found
 
 
-def warm_contexts(
-    server: Any, keep: Callable[[dict[str, Any]], dict[str, Any]] = dict
-) -> dict[str, Any]:
-    """Contexts named spawn and forkserver whose processes are forked from ``server``."""
-    from multiprocessing import popen_forkserver, spawn
-    from multiprocessing.context import reduction, set_spawning_popen
-    from multiprocessing.forkserver import read_signed
+if sys.platform == "win32":
 
-    class WarmPopen(popen_forkserver.Popen):
-        def _launch(self, process_obj: Any) -> None:
-            streams = {self.duplicate_for_child(fd): fd for fd in _open_streams()}
-            prep_data = Prepared(keep(spawn.get_preparation_data(process_obj._name)), streams)
-            buffer = io.BytesIO()
-            set_spawning_popen(self)
-            try:
-                reduction.dump(prep_data, buffer)
-                reduction.dump(process_obj, buffer)
-            finally:
-                set_spawning_popen(None)
-            self.sentinel, to_child = server.connect_to_new_process(self._fds)
-            self.finalizer = util.Finalize(
-                self, util.close_fds, (os.dup(to_child), self.sentinel)
-            )
-            with open(to_child, "wb", closefd=True) as pipe:
-                pipe.write(buffer.getbuffer())
-            self.pid = read_signed(self.sentinel)
+    def warm_contexts(
+        server: Any, keep: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    ) -> dict[str, Any]:
+        """There is no fork server on Windows; nobody asks where `can_warm_start` says no."""
+        raise NotImplementedError
 
-    class SpawnProcess(multiprocessing.context.SpawnProcess):
-        _Popen = staticmethod(WarmPopen)
-        __reduce_ex__ = _travel_as(multiprocessing.context.SpawnProcess)
+else:
 
-    class ForkServerProcess(multiprocessing.context.ForkServerProcess):
-        _Popen = staticmethod(WarmPopen)
-        __reduce_ex__ = _travel_as(multiprocessing.context.ForkServerProcess)
+    def warm_contexts(
+        server: Any, keep: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    ) -> dict[str, Any]:
+        """Contexts named spawn and forkserver whose processes are forked from ``server``."""
+        from multiprocessing import popen_forkserver, spawn
+        from multiprocessing.forkserver import read_signed
 
-    class WarmSpawn(multiprocessing.context.SpawnContext):
-        Process = SpawnProcess
+        private: Any = multiprocessing.context
+        private_util: Any = util
+        set_spawning_popen, reduction = private.set_spawning_popen, private.reduction
 
-    class WarmForkServer(multiprocessing.context.ForkServerContext):
-        Process = ForkServerProcess
+        class WarmPopen(popen_forkserver.Popen):
+            _fds: list[int]
 
-    return {"spawn": WarmSpawn(), "forkserver": WarmForkServer()}
+            def _launch(self, process_obj: Any) -> None:
+                streams = {self.duplicate_for_child(fd): fd for fd in _open_streams()}
+                prep_data = Prepared(keep(spawn.get_preparation_data(process_obj._name)), streams)
+                buffer = io.BytesIO()
+                set_spawning_popen(self)
+                try:
+                    reduction.dump(prep_data, buffer)
+                    reduction.dump(process_obj, buffer)
+                finally:
+                    set_spawning_popen(None)
+                self.sentinel, to_child = server.connect_to_new_process(self._fds)
+                fds = (os.dup(to_child), self.sentinel)
+                self.finalizer = util.Finalize(self, private_util.close_fds, fds)
+                with open(to_child, "wb", closefd=True) as pipe:
+                    pipe.write(buffer.getbuffer())
+                self.pid = read_signed(self.sentinel)
+
+        class SpawnProcess(multiprocessing.context.SpawnProcess):
+            _Popen: Any = staticmethod(WarmPopen)
+            __reduce_ex__: Any = _travel_as(multiprocessing.context.SpawnProcess)
+
+        class ForkServerProcess(multiprocessing.context.ForkServerProcess):
+            _Popen: Any = staticmethod(WarmPopen)
+            __reduce_ex__: Any = _travel_as(multiprocessing.context.ForkServerProcess)
+
+        class WarmSpawn(multiprocessing.context.SpawnContext):
+            Process = SpawnProcess
+
+        class WarmForkServer(multiprocessing.context.ForkServerContext):
+            Process = ForkServerProcess
+
+        return {"spawn": WarmSpawn(), "forkserver": WarmForkServer()}
 
 
 def _travel_as(kind: type) -> Callable[[Any, int], tuple[Any, ...]]:

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib
 import json
 import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-STACK_SIGNAL = getattr(signal, "SIGUSR2", None)
-_STARTING_EVENTS = frozenset(
-    {"os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system"}
-    | {"os.startfile", "subprocess.Popen", "_winapi.CreateProcess", "pty.spawn"}
-)
+STACK_SIGNAL: Any = getattr(signal, "SIGUSR2", None)
 
 
 class Journal:
@@ -54,12 +48,9 @@ class Journal:
 
 def read_journal(path: str) -> list[dict[str, Any]]:
     """All complete notes; a line cut short by the end of its writer is left out."""
-    notes = []
     with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                notes.append(json.loads(line))
-    return notes
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+    return []
 
 
 class StartNote:
@@ -70,22 +61,47 @@ class StartNote:
     """
 
     def __init__(
-        self, inner: Callable[[int], None] | None, journal: Journal, stderr_path: str
+        self,
+        inner: Callable[[int], None] | None,
+        journal: Journal,
+        stderr_path: str,
+        look: Look | None = None,
     ) -> None:
         self.inner = inner
         self.journal = journal
         self.stderr_path = stderr_path
+        self.look = look
 
     def __call__(self, worker_id: int) -> None:
-        _join_stderr(self.stderr_path)
+        join_stderr(self.stderr_path)
         stacks = _offer_stacks()
         self.journal.note("start", worker=worker_id, at=time.monotonic(), stacks=stacks)
+        if self.look is not None and worker_id == 0:
+            self.journal.note("world", held=self.look.take())
         if self.inner is not None:
             self.inner(worker_id)
 
 
+class Look:
+    """Looks at what a worker holds when it has just started, for the parent to compare."""
+
+    def __init__(self, modules: list[str], riders: dict[str, Any]) -> None:
+        self.modules = modules
+        self.riders = riders
+
+    def take(self) -> dict[str, list[str]]:
+        """What this worker holds, by path; imported late, for only some workers look."""
+        from torch.utils.data import get_worker_info
+
+        from pytest_dataloader.diagnose.world import held
+
+        info = get_worker_info()
+        assert info is not None
+        return held({"dataset": info.dataset, **self.riders}, self.modules)
+
+
 class CollateNote:
-    """A ``collate_fn`` that calls the user's own and notes which worker made a batch of how many."""
+    """A ``collate_fn`` that calls the user's own and notes who made a batch, and of how many."""
 
     def __init__(self, inner: Callable[[Any], Any], journal: Journal, *, batched: bool) -> None:
         self.inner = inner
@@ -99,7 +115,7 @@ class CollateNote:
         return batch
 
 
-def _join_stderr(path: str) -> None:
+def join_stderr(path: str) -> None:
     """Send this process's standard error to ``path``, unless it goes there already."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -113,10 +129,11 @@ def _join_stderr(path: str) -> None:
 
 def _offer_stacks() -> bool:
     """Print all threads' stacks on a signal, if the signal is free; says whether it is offered."""
-    if STACK_SIGNAL is None or signal.getsignal(STACK_SIGNAL) is not signal.SIG_DFL:
-        return False
-    faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
-    return True
+    free = STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) is signal.SIG_DFL
+    if sys.platform != "win32" and free:
+        faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
+        return True
+    return False
 
 
 def restore_state(
@@ -128,7 +145,7 @@ def restore_state(
     """
     from multiprocessing.forkserver import get_inherited_fds
 
-    inherited = get_inherited_fds()
+    inherited: Any = get_inherited_fds()
     for place, fd in streams.items():
         os.dup2(inherited[place], fd)
     os.environ.clear()
@@ -136,40 +153,6 @@ def restore_state(
     return data
 
 
-def new_object(kind: type) -> Any:
+def new_object(kind: Any) -> Any:
     """A bare object of a class, for its state to be set."""
     return kind.__new__(kind)
-
-
-def probe_imports(modules: tuple[str, ...], journal_path: str, stderr_path: str) -> None:
-    """Import modules in this fresh process and note what that did; raises nothing."""
-    _join_stderr(stderr_path)
-    journal = Journal(journal_path)
-    starts: list[str] = []
-    sys.addaudithook(_recorder(starts))
-    for module in modules:
-        starts.clear()
-        began = time.perf_counter()
-        error = None
-        try:
-            importlib.import_module(module)
-        except BaseException as raised:
-            error = traceback.format_exception(raised)
-        seconds = time.perf_counter() - began
-        journal.note("import", module=module, seconds=seconds, starts=starts[:], error=error)
-
-
-def _recorder(starts: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
-    def record(event: str, _arguments: tuple[Any, ...]) -> None:
-        if event in _STARTING_EVENTS:
-            starts.append(f"{event} at {_outermost_line()}")
-
-    return record
-
-
-def _outermost_line() -> str:
-    """``file:line`` of the top-level line of the innermost module that is being imported."""
-    for frame in reversed(traceback.extract_stack()):
-        if frame.name == "<module>" and not frame.filename.startswith("<"):
-            return f"{frame.filename}:{frame.lineno}"
-    return "an unknown line"

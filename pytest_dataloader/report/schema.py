@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
 
 
 def run_to_dict(run: RunFacts, timed: RunFacts | None = None) -> dict[str, Any]:
-    """A run in the shape of the JSON report; the rate is that of the timed pass, if there was one."""
+    """A run in the shape of the JSON report; the rate is that of the timed pass, if any."""
     rate = timed.rate if timed is not None else run.rate
     told = config_to_dict(run.config) | {
         "outcome": run.outcome,
@@ -83,8 +84,8 @@ def run_to_dict(run: RunFacts, timed: RunFacts | None = None) -> dict[str, Any]:
 
 
 def _worker(worker: Any) -> dict[str, Any]:
-    names = ("worker_id", "pid", "exit_code", "batches", "samples", "cpu_s", "ready_s")
-    names += ("first_batch_s", "unique_bytes", "peak_rss_bytes")
+    names = ["worker_id", "pid", "exit_code", "batches", "samples", "cpu_s", "ready_s"]
+    names += ["first_batch_s", "unique_bytes", "peak_rss_bytes"]
     return {name: getattr(worker, name) for name in names}
 
 
@@ -97,17 +98,24 @@ def environment() -> dict[str, Any]:
     """What this session runs on."""
     import multiprocessing
 
-    torch = sys.modules.get("torch")
     return {
         "os": platform.system(),
         "os_release": platform.release(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "torch": getattr(torch, "__version__", None),
+        "torch": _version("torch"),
         "cpus": _cpus(),
         "default_start_method": default_start_method(),
         "start_methods": multiprocessing.get_all_start_methods(),
     }
+
+
+def _version(distribution: str) -> str | None:
+    """What is installed, also where it is not imported, as in the controller of xdist."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cpus() -> int | None:
@@ -271,14 +279,14 @@ class Report:
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             draft.write_text(text + "\n", encoding="utf-8")
-            os.replace(draft, path)
+            draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
 
 
 def finite(value: Any) -> Any:
     """The same plain data with None in the place of infinities and NaN, which JSON lacks."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}

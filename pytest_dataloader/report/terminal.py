@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pytest_dataloader.report.schema import PipelineReport, Report, configuration_words
+from pytest_dataloader.matrix import START_METHODS, LoaderConfig
+from pytest_dataloader.observe.facts import WARM_START
+from pytest_dataloader.report.schema import Report, configuration_words
 
 _NO_DATA = "-"
+_METHODS = ("w0", *START_METHODS)
+_WORDS = ("code", "severity", "culprit", "message")
 
 
 def lines(report: Report, *, width: int = 88, verbose: int = 0) -> Iterator[str]:
-    """The whole section: the table, the findings by pipeline, the counts."""
+    """The whole section: the table, the findings by pipelines, the counts."""
     if not report.rows:
         yield "no data: no test of this session used a pipeline"
         return
     yield from table(report)
     yield ""
-    found = False
-    for pipeline in report.pipelines.values():
-        for line in _findings(pipeline, width, verbose):
-            found = True
-            yield line
+    found = list(_findings(report, width, verbose))
     if found:
+        yield from found
         yield ""
     yield from counts(report)
 
@@ -44,59 +46,88 @@ def table(report: Report) -> Iterator[str]:
     rows = [head, *(_row(report, name) for name in sorted(report.rows, key=_order))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+        cells = [
+            row[0].ljust(widths[0]),
+            *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
+        ]
         yield "  ".join(cells).rstrip()
 
 
-def _order(name: str) -> tuple[int, str]:
-    methods = ("w0", "fork", "spawn", "forkserver")
-    return methods.index(name.split("-")[0]) if name.split("-")[0] in methods else 9, name
+def _order(name: str) -> tuple[int, list[str | int]]:
+    """Start methods in their own order; within one, numbers by size."""
+    method = name.split("-", maxsplit=1)[0]
+    place = _METHODS.index(method) if method in _METHODS else len(_METHODS)
+    return place, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _row(report: Report, name: str) -> tuple[str, ...]:
     row = report.rows[name]
-    runs = [run for p in report.pipelines.values() for run in p.runs if _name(run) == name]
+    runs = [run for p in report.pipelines.values() for run in p.runs if _config(run).id == name]
     base = [run for run in runs if run.get("repeat") == 0 and run["outcome"] == "ok"]
+    started = [run for run in base if run.get("start") != WARM_START]
     return (
         name,
         str(row.passed),
         str(row.failed),
         str(row.skipped),
-        _median(base, "startup_s", lambda v: f"{v:.3g} s"),
-        _median(base, "batches_per_s", lambda v: f"{v:,.4g} batches/s"),
-        _median(base, "worker_unique_bytes", lambda v: f"{v / 2**20:.0f} MiB"),
+        _median(started, "startup_s", lambda v: f"{_number(v, 3)} s"),
+        _median(base, "batches_per_s", lambda v: f"{_number(v, 4)} batches/s"),
+        _median(base, "worker_unique_bytes", lambda v: f"{v / 2**20:,.0f} MiB"),
         _speedup(report, name),
     )
 
 
-def _name(run: Mapping[str, Any]) -> str:
+def _config(run: Mapping[str, Any]) -> LoaderConfig:
     keys = ("start_method", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
-    return configuration_words([{key: run.get(key) for key in keys}])
+    return LoaderConfig(**{key: run.get(key) for key in keys})
 
 
-def _median(runs: Iterable[Mapping[str, Any]], key: str, shown: Any) -> str:
+def _number(value: float, digits: int) -> str:
+    """A whole number with thousands separators, or a smaller one with a few digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.{digits}g}"
+
+
+def _median(runs: Iterable[Mapping[str, Any]], key: str, shown: Callable[[Any], str]) -> str:
     values = [run[key] for run in runs if run.get(key) is not None]
     return shown(statistics.median(values)) if values else _NO_DATA
 
 
 def _speedup(report: Report, name: str) -> str:
     """The median over pipelines of the rate over that pipeline's rate with 0 workers."""
-    if name.startswith("w0"):
-        return _NO_DATA
     ratios = []
     for pipeline in report.pipelines.values():
-        rates = {_name(r): r["batches_per_s"] for r in pipeline.runs if r.get("batches_per_s")}
-        if rates.get(name) and rates.get("w0"):
-            ratios.append(rates[name] / rates["w0"])
-    return f"{statistics.median(ratios):.2g}x" if ratios else _NO_DATA
+        rates = {_config(r): r["batches_per_s"] for r in pipeline.runs if r.get("batches_per_s")}
+        for config, rate in rates.items():
+            alone = rates.get(config.without_workers())
+            if config.id == name and config.has_workers and alone:
+                ratios.append(rate / alone)
+    if not ratios:
+        return _NO_DATA
+    median = statistics.median(ratios)
+    return f"{median:,.0f}x" if median >= 10 else f"{median:.2g}x"
 
 
-def _findings(pipeline: PipelineReport, width: int, verbose: int) -> Iterator[str]:
-    if not pipeline.findings:
-        return
-    yield pipeline.id
-    for finding in pipeline.findings:
-        yield from finding_lines(finding, width, verbose)
+def _findings(report: Report, width: int, verbose: int) -> Iterator[str]:
+    for pipelines, findings in _by_pipelines(report).items():
+        yield from pipelines
+        for finding in findings:
+            yield from finding_lines(finding, width, verbose)
+
+
+def _by_pipelines(report: Report) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Findings by the pipelines that share them: many tests share one pipeline, told once."""
+    told: dict[tuple[Any, ...], dict[str, Any]] = {}
+    owners: dict[tuple[Any, ...], dict[str, None]] = {}
+    for pipeline in report.pipelines.values():
+        for finding in pipeline.findings:
+            key = (*(finding[n] for n in _WORDS), bool(finding.get("expected")))
+            known = told.setdefault(key, {**finding, "configurations": []})["configurations"]
+            known += [c for c in finding["configurations"] if c not in known]
+            owners.setdefault(key, {})[pipeline.id] = None
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for key, finding in told.items():
+        groups.setdefault(tuple(owners[key]), []).append(finding)
+    return groups
 
 
 def finding_lines(finding: Mapping[str, Any], width: int, verbose: int = 0) -> Iterator[str]:

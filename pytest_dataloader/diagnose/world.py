@@ -1,0 +1,374 @@
+"""What a process holds: an object's fields, module globals, defaults; to compare two processes.
+
+Runs in the test process and in workers. Reads only: no method of the user's is called, so
+objects are opened by their ``__dict__`` and slots and never asked for a state.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import xxhash
+
+from pytest_dataloader.observe.digest import Walk, kind_of, preview
+from pytest_dataloader.observe.errors import belongs_to_user
+from pytest_dataloader.observe.facts import DifferenceFacts
+
+_MAX_DEPTH = 6
+_MAX_OPENED = 32
+_MAX_NODES = 5_000
+_MAX_MODULES = 100
+_WHOLE_BYTES = 64 * 1024 * 1024
+_EDGE = 4096
+
+#: One thing held: its digest, how it is shown, and whether it is ``data``, ``empty`` or ``opaque``.
+Held = list[str]
+
+
+def user_modules() -> list[str]:
+    """The names of the user's own modules that this process has imported."""
+    names = [
+        name
+        for name, module in list(sys.modules.items())
+        if name not in ("__main__", "__mp_main__") and _is_file_of_user(module)
+    ]
+    return names[:_MAX_MODULES]
+
+
+def _is_file_of_user(module: Any) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and belongs_to_user(file)
+
+
+def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
+    """Everything that may make two processes differ, by path.
+
+    ``roots`` are objects by the name that their paths begin with; ``modules`` are looked at
+    where they are imported already.
+    """
+    found: dict[str, Held] = {}
+    for path, value in roots.items():
+        for inner, item in _fields(path, value, 0, set()):
+            found[inner] = _held(item)
+    for path, value in _globals(modules):
+        found[path] = _held(value)
+    for path, read in _DEFAULTS.items():
+        value = read()
+        if value is not None:
+            found[path] = _held(value)
+    return found
+
+
+# Fields --------------------------------------------------------------------------------------
+
+
+def _fields(path: str, value: Any, depth: int, above: set[int]) -> Iterator[tuple[str, Any]]:
+    """The fields of a value: objects and small containers are opened, data is a field itself."""
+    parts = list(_parts(path, value)) if depth < _MAX_DEPTH and id(value) not in above else []
+    if not parts:
+        yield path, value
+        return
+    for inner, item in parts:
+        yield from _fields(inner, item, depth + 1, above | {id(value)})
+
+
+def _parts(path: str, value: Any) -> Iterable[tuple[str, Any]]:
+    if type(value) is dict:
+        return _container_parts(path, value.items(), len(value))
+    if type(value) in (list, tuple):
+        return _container_parts(path, enumerate(value), len(value))
+    if isinstance(value, types.MethodType):
+        return [(f"{path}.__self__", value.__self__)]
+    if isinstance(value, (type, types.FunctionType, types.ModuleType)) or _is_data(value):
+        return []
+    return [(f"{path}.{name}", item) for name, item in _attributes(value).items()]
+
+
+def _container_parts(
+    path: str, pairs: Iterable[tuple[Any, Any]], count: int
+) -> list[tuple[str, Any]]:
+    """A container is opened only where it holds objects; plain data is compared as a whole."""
+    if not 0 < count <= _MAX_OPENED:
+        return []
+    items = list(pairs)
+    if all(_is_data(item) for _, item in items):
+        return []
+    return [(f"{path}[{key!r}]", item) for key, item in items]
+
+
+def _is_data(value: Any) -> bool:
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, bytearray)):
+        return True
+    if isinstance(value, (random.Random, set, frozenset, range)):
+        return True
+    names = {f"{k.__module__}.{k.__qualname__}" for k in type(value).__mro__}
+    return bool(names & _DATA_CLASSES) or not hasattr(value, "__dict__")
+
+
+_DATA_CLASSES = {
+    "torch.Tensor",
+    "torch._C.TensorBase",
+    "torch._C.Generator",
+    "numpy.ndarray",
+    "numpy.generic",
+    "numpy.random._generator.Generator",
+    "numpy.random.mtrand.RandomState",
+    "logging.Logger",
+}
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object by name, read without calling anything of the user's."""
+    try:
+        found = dict(object.__getattribute__(value, "__dict__"))
+    except AttributeError:
+        found = {}
+    for kind in type(value).__mro__:
+        for name, member in vars(kind).items():
+            if isinstance(member, types.MemberDescriptorType):
+                try:
+                    found.setdefault(name, member.__get__(value))
+                except AttributeError:
+                    continue
+    return found
+
+
+# Globals and defaults ------------------------------------------------------------------------
+
+
+def _globals(modules: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    for name in modules:
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        for attribute, value in list(vars(module).items()):
+            if attribute.startswith(("__", "@")) or isinstance(value, types.ModuleType):
+                continue
+            yield f"{name}.{attribute}", value
+            if isinstance(value, type) and value.__module__ == name:
+                yield from _class_data(f"{name}.{attribute}", value)
+
+
+def _class_data(path: str, kind: type) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(kind).items():
+        if not name.startswith("__") and not callable(value) and not hasattr(value, "__get__"):
+            yield f"{path}.{name}", value
+
+
+def _torch(name: str) -> Callable[[], Any]:
+    def read() -> Any:
+        reader = getattr(sys.modules.get("torch"), name, None)
+        return str(reader()) if reader is not None else None
+
+    return read
+
+
+def _numpy_errors() -> Any:
+    numpy = sys.modules.get("numpy")
+    return str(numpy.geterr()) if numpy is not None else None
+
+
+def _locale() -> Any:
+    locale = sys.modules.get("locale")
+    return locale.setlocale(locale.LC_ALL) if locale is not None else None
+
+
+_DEFAULTS: dict[str, Callable[[], Any]] = {
+    "torch.get_default_dtype()": _torch("get_default_dtype"),
+    "torch.get_default_device()": _torch("get_default_device"),
+    "torch.are_deterministic_algorithms_enabled()": _torch("are_deterministic_algorithms_enabled"),
+    "numpy.geterr()": _numpy_errors,
+    "locale.setlocale(locale.LC_ALL)": _locale,
+    "logging.getLogger().level": lambda: logging.getLogger().level,
+    "os.environ": lambda: {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
+    "sys.getrecursionlimit()": sys.getrecursionlimit,
+}
+
+
+# One value -----------------------------------------------------------------------------------
+
+
+class _Enough(BaseException):
+    """The part of a value that is looked at has been looked at."""
+
+
+class _Look(Walk):
+    """A walk that opens objects by their fields, within a budget of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(xxhash.xxh3_128())
+        self._left = _MAX_NODES
+        self.opaque = False
+
+    def fresh(self) -> Walk:
+        """A look with a budget of its own."""
+        return _Look()
+
+    def feed(self, value: Any, depth: int) -> None:
+        """Feed a value, if the budget lasts."""
+        self._left -= 1
+        if self._left < 0:
+            raise _Enough
+        super().feed(self._lessened(value), depth)
+
+    def _lessened(self, value: Any) -> Any:
+        """A large array's edges in its place: a look must not read a memory map through."""
+        size = getattr(value, "nbytes", 0)
+        if not isinstance(size, int) or size <= _WHOLE_BYTES or not hasattr(value, "reshape"):
+            return value
+        try:
+            flat = value.reshape(-1)
+            return [str(value.dtype), tuple(value.shape), flat[:_EDGE], flat[-_EDGE:]]
+        except (RuntimeError, ValueError, TypeError):
+            return [str(value.dtype), tuple(value.shape)]
+
+    def describe(self, value: Any, depth: int) -> None:
+        """Objects of other kinds: generators by their state, others by class and fields."""
+        for names, state in _STATES:
+            if type(value).__qualname__ in names and hasattr(value, state):
+                member = getattr(value, state)
+                self.tag("state", type(value).__qualname__)
+                self.feed(_state_of(member), depth)
+                return
+        attributes = _attributes(value)
+        self.opaque = self.opaque or not attributes
+        self.tag("object", type(value).__qualname__)
+        self.feed(attributes, depth)
+
+
+_STATES = (
+    (("Generator",), "bit_generator"),
+    (("RandomState", "Generator"), "get_state"),
+    (("Random", "SystemRandom"), "getstate"),
+)
+
+
+def _state_of(member: Any) -> Any:
+    try:
+        return member() if callable(member) else member.state
+    except NotImplementedError:
+        return None
+
+
+def _held(value: Any) -> Held:
+    if isinstance(value, (types.FunctionType, type)):
+        return [_identity(value), f"{value.__module__}.{value.__qualname__}", "data"]
+    look = _Look()
+    try:
+        look.feed(value, 0)
+    except _Enough:
+        pass
+    except Exception:  # noqa: BLE001 - a field of the user's that cannot be read is no evidence
+        return ["", kind_of(value), "opaque"]
+    kind = "empty" if value is None or _is_empty(value) else "opaque" if look.opaque else "data"
+    shown = f"{kind_of(value)} {preview(value)}" if _is_data(value) else kind_of(value)
+    return [look.hasher.hexdigest(), _short(shown) if kind != "empty" else repr(value), kind]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, (list, tuple, dict, set, frozenset, str, bytes)) and not value
+
+
+def _identity(value: Any) -> str:
+    """What tells two functions of one name apart: a patch is defined elsewhere."""
+    code = getattr(value, "__code__", None)
+    line = code.co_firstlineno if code is not None else 0
+    return f"{value.__module__}:{value.__qualname__}:{line}"
+
+
+# Comparison ----------------------------------------------------------------------------------
+
+
+def differences(
+    parent: Mapping[str, Held], child: Mapping[str, Held], used: Mapping[str, int]
+) -> tuple[DifferenceFacts, ...]:
+    """Where a child holds something else than its parent, the likeliest cause first.
+
+    ``used`` ranks attribute and global names by how near to the reading of a sample they are
+    used. What the child lacks because it never imported the module is left out, and so are
+    handles, which cannot be compared.
+    """
+    found = []
+    modules = {path.rpartition(".")[0] for path in child}
+    for path, ours in parent.items():
+        theirs = child.get(path)
+        if theirs is None:
+            if _never_there(path, modules, child):
+                continue
+            theirs = ["", "missing", "empty"]
+        if ours[0] == theirs[0] or "opaque" in (ours[2], theirs[2]):
+            continue
+        found.append(
+            DifferenceFacts(path, ours[1], theirs[1], _rank(path, used), theirs[2] == "empty")
+        )
+    return tuple(
+        sorted(found, key=lambda d: (d.rank, not d.path.startswith(("dataset", "loader"))))
+    )
+
+
+def _never_there(path: str, modules: set[str], child: Mapping[str, Held]) -> bool:
+    """Whether the path's owner itself is missing or is something else in the child."""
+    if path.startswith(("dataset", "loader")):
+        return any(path.startswith((f"{p}.", f"{p}[")) for p in child)
+    return path.rpartition(".")[0] not in modules
+
+
+def _rank(path: str, used: Mapping[str, int]) -> int:
+    name = path.rpartition(".")[2].partition("[")[0]
+    if path in _DEFAULTS:
+        return 2
+    return used.get(name, 3)
+
+
+def names_used(functions: Iterable[Any]) -> dict[str, int]:
+    """The attribute and global names that the code of objects and functions uses.
+
+    0 for names in what makes a sample (``__getitem__``, ``__iter__``, ``__call__``, collate
+    functions), 1 for names elsewhere in the same classes and modules.
+    """
+    ranks: dict[str, int] = {}
+    for value in functions:
+        for rank, code in _codes_of(value):
+            for name in _names(code):
+                ranks[name] = min(rank, ranks.get(name, rank))
+    return ranks
+
+
+_SAMPLING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
+
+
+def _codes_of(value: Any) -> Iterator[tuple[int, types.CodeType]]:
+    if isinstance(value, types.FunctionType):
+        yield 0, value.__code__
+        yield from _module_codes(value.__module__)
+        return
+    for kind in type(value).__mro__:
+        if not belongs_to_user(getattr(sys.modules.get(kind.__module__), "__file__", None) or "<"):
+            continue
+        for name, member in vars(kind).items():
+            if isinstance(member, types.FunctionType):
+                yield (0 if name in _SAMPLING else 1), member.__code__
+        yield from _module_codes(kind.__module__)
+
+
+def _module_codes(name: str) -> Iterator[tuple[int, types.CodeType]]:
+    for member in list(vars(sys.modules.get(name, types)).values()):
+        if isinstance(member, types.FunctionType) and member.__module__ == name:
+            yield 1, member.__code__
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)

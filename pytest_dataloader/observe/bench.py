@@ -1,0 +1,139 @@
+"""One run's bench: the tools that the run works with, and what it has noted so far."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from pytest_dataloader.diagnose import pickling
+from pytest_dataloader.observe import clock, errors, processes, worker
+from pytest_dataloader.observe.epoch import EpochRecord
+from pytest_dataloader.observe.facts import IN_PROCESS, OK, RAISED, ErrorFacts, RunRequest
+from pytest_dataloader.observe.starting import Starter
+from pytest_dataloader.observe.stderr import StderrTap
+from pytest_dataloader.observe.watchdog import Watchdog, ask_for_stacks
+
+_JOIN_S = 6.0
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What all runs of one observer share."""
+
+    starter: Starter
+    tap: StderrTap
+    folder: Path
+    timeout_s: float
+    progress: Callable[[str], None]
+    start_of: Callable[[Any, RunRequest], tuple[Any, str]]
+    # The modules that a pipeline's workers import, by pipeline key; filled by content passes.
+    modules: dict[Any, tuple[str, ...]]
+
+
+@dataclass
+class Bench:
+    """One run's tools and what it has noted so far."""
+
+    tools: Tools
+    pipeline: Any
+    request: RunRequest
+    journal: worker.Journal
+    stage: str = "build"
+    start: str = IN_PROCESS
+    error: ErrorFacts | None = None
+    outcome: str = OK
+    before: frozenset[BaseProcess] = frozenset()
+    workers_started: list[BaseProcess] = field(default_factory=list)
+    memory: dict[int, processes.Memory] = field(default_factory=dict)
+    peak: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    records: list[EpochRecord] = field(default_factory=list)
+    stacks_text: str = ""
+    close_s: float | None = None
+    unpicklable: tuple[Any, ...] = ()
+    expected: int | None = None
+    in_order: bool = True
+    fresh: bool = True
+    travel: pickling.Travel | None = None
+    # What this process held when the workers were started; empty where nobody compares.
+    world: dict[str, list[str]] = field(default_factory=dict)
+    names_used: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """What the workers have noted in the journal."""
+        return worker.read_journal(self.journal.path)
+
+    def choose_start(self) -> Any:
+        """Note the kind of start; the context for it."""
+        context, self.start = self.tools.start_of(self.pipeline.key, self.request)
+        return context
+
+    def build(self, context: Any) -> Any:
+        """The pipeline built for this run, as `Pipeline.build` gives it."""
+        config = self.request.config
+        keep = config.has_workers or self.pipeline.rebuilds
+        return self.pipeline.build(config, context, keep=keep)
+
+    def guarded(self, body: Callable[[], None]) -> None:
+        """Call the body; what it raises is an outcome."""
+        try:
+            body()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what users' code raises is a fact
+            self.outcome = RAISED
+            self.error = errors.from_exception(error, self.stage)
+            # the frames hold the iterator, and the iterator holds the workers
+            error.__traceback__ = None
+            error.__context__ = error.__cause__ = None
+
+    def close(self) -> None:
+        """Wait for the workers to end, now that nothing holds the loader; end the rest."""
+        began = clock.now()
+        gc.collect()
+        processes.join(self.workers_started, _JOIN_S)
+        self.close_s = clock.now() - began
+        processes.end(self.workers_started + processes.new_children(self.before))
+
+    def watchdog(self) -> Watchdog:
+        """A watchdog that ends this run's workers, and says how the run goes."""
+        began = clock.now()
+
+        def tick() -> None:
+            self._say_progress(clock.now() - began)
+
+        return Watchdog(self.tools.timeout_s, self.end_workers, lost=self.batch_lost, tick=tick)
+
+    def _say_progress(self, waited_s: float) -> None:
+        if waited_s < 1.0:
+            return
+        done = sum(record.batches for record in self.records)
+        name = f"{self.pipeline.id} {self.request.config.id}"
+        self.tools.progress(f"{name}: {self.stage}, {done} batches, {waited_s:.0f} s")
+
+    def batch_lost(self) -> bool:
+        """Whether a worker has said on standard error that a batch could not be sent."""
+        return lost_batch(self.tools.tap.text()) is not None
+
+    def end_workers(self) -> None:
+        """Ask the stuck workers where they stand, then end them."""
+        ready = {n["pid"] for n in self.told if n["kind"] == "start" and n["stacks"]}
+        ours = self.workers_started or processes.new_children(self.before)
+        alive = [process for process in ours if process.is_alive()]
+        pids = [process.pid for process in alive if process.pid is not None]
+        ask_for_stacks([pid for pid in pids if pid in ready], worker.STACK_SIGNAL)
+        time.sleep(0.3 if ready else 0)
+        self.stacks_text = self.tools.tap.text()
+        processes.end(alive)
+
+
+def lost_batch(text: str) -> str | None:
+    """The traceback of a queue's feeder thread that could not pickle a batch, if there is one."""
+    for part in text.split("Traceback (most recent call last):")[1:]:
+        if ", in _feed" in part and "queues.py" in part:
+            return "Traceback (most recent call last):" + part
+    return None

@@ -1,0 +1,48 @@
+"""What surrounds a run and is given back after it: random states and warnings."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+
+_FORK_WARNING = r".*multi-threaded, use of fork\(\) may lead to deadlocks.*"
+
+
+@contextlib.contextmanager
+def recorded(caught: list[warnings.WarningMessage]) -> Iterator[None]:
+    """Record the warnings of a run, then issue them again for whoever listens.
+
+    Our watchdog is a thread; that alone makes Python 3.12 warn of every fork, so that warning
+    is kept out.
+    """
+    with warnings.catch_warnings(record=True) as found:
+        warnings.filterwarnings("ignore", message=_FORK_WARNING, category=DeprecationWarning)
+        try:
+            yield
+        finally:
+            caught += found
+    for one in caught:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed ``random``, ``numpy.random`` and ``torch`` for the body; restore their states after."""
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
+        if numpy is not None:
+            numpy.random.set_state(states[2])

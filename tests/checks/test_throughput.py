@@ -1,0 +1,213 @@
+"""Throughput: budgets, and intervals that are too wide to judge by."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from by_hand import FORK, SPAWN, W0, judged, question, run
+
+from pytest_dataloader.checks import throughput
+from pytest_dataloader.checks.asked import Throughput
+from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
+from pytest_dataloader.observe.facts import TIMED, RateFacts, RunFacts, RunRequest
+
+MORE_WORKERS = (
+    "Keep on the dataset, per worker, what one sample can use of the other's work. Then try more "
+    "workers, and make whole batches at once in __getitems__."
+)
+READ_LESS = (
+    "Read what a sample needs and no more: map a large file instead of loading it. Keep heavy "
+    "imports and heavy work out of the top level of the main script, keep the dataset light, and "
+    "pass persistent_workers=True."
+)
+NO_WORKERS = (
+    "Use num_workers=0 where the work is this light, or make batches larger so that each trip "
+    "carries more. Otherwise remove what the workers wait for."
+)
+
+
+def timed(config):
+    return RunRequest(config, purpose=TIMED, seconds=3.0)
+
+
+def rate(per_s, low=None, high=None, samples=400):
+    low, high = low or per_s * 0.9, high or per_s * 1.1
+    return RateFacts(100, samples, 2.0, per_s, low, high, None, 10)
+
+
+def pass_of(config, found, why=None):
+    return RunFacts(timed(config), "warm", "ok", rate=found, no_rate_reason=why)
+
+
+def said(asked, *facts, config=SPAWN):
+    return judged(asked, question(config), facts)
+
+
+# What is run -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "requests"),
+    [
+        (Throughput(), []),
+        (Throughput(max_startup_s=1), []),
+        (Throughput(min_batches_per_s=1), [timed(SPAWN)]),
+        (Throughput(min_samples_per_s=1), [timed(SPAWN)]),
+        (Throughput(min_speedup=1), [timed(SPAWN), timed(W0)]),
+    ],
+)
+def test_what_is_run(asked, requests) -> None:
+    assert throughput.needs(asked, question()) == [*requests, RunRequest(SPAWN)]
+
+
+# slow --------------------------------------------------------------------------------------------
+
+
+def test_slow_batches() -> None:
+    assert said(Throughput(min_batches_per_s=60), pass_of(SPAWN, rate(50, 45, 55))) == [
+        Finding(
+            "slow",
+            ERROR,
+            (SPAWN,),
+            "dataset",
+            "expected at least 60 batches/s in the steady state, got 50 batches/s (95 % interval "
+            "45 to 55) over 100 batches",
+            MORE_WORKERS,
+        )
+    ]
+
+
+def test_slow_samples() -> None:
+    [finding] = said(Throughput(min_samples_per_s=250), pass_of(SPAWN, rate(50, 45, 55)))
+    assert finding.message == (
+        "expected at least 250 samples/s in the steady state, got 200 samples/s (95 % interval 180 "
+        "to 220) over 100 batches"
+    )
+
+
+@pytest.mark.parametrize("budget", [10, 50])
+def test_a_rate_that_keeps_its_budget_says_nothing(budget) -> None:
+    assert said(Throughput(min_batches_per_s=budget), pass_of(SPAWN, rate(50))) == []
+    assert said(Throughput(min_samples_per_s=4 * budget), pass_of(SPAWN, rate(50))) == []
+
+
+@pytest.mark.parametrize(("high", "shown"), [(55, "55"), (math.inf, "inf")])
+def test_a_budget_inside_the_interval_is_not_judged(high, shown) -> None:
+    assert said(Throughput(min_batches_per_s=55), pass_of(SPAWN, rate(50, 45, high))) == [
+        NotJudged(
+            "at least 55 batches/s expected, got 50 batches/s (95 % interval 45 to "
+            f"{shown}): too noisy to tell"
+        )
+    ]
+
+
+def test_no_rate_is_not_judged() -> None:
+    asked = Throughput(min_batches_per_s=60, min_samples_per_s=60)
+    assert said(asked, pass_of(SPAWN, None, "a rate needs 3 batches")) == [
+        NotJudged("batches per second: a rate needs 3 batches"),
+        NotJudged("samples per second: a rate needs 3 batches"),
+    ]
+    assert said(asked, pass_of(FORK, rate(1))) == [
+        NotJudged("batches per second: there was no timed pass"),
+        NotJudged("samples per second: there was no timed pass"),
+    ]
+
+
+def test_samples_that_cannot_be_counted_are_not_judged() -> None:
+    asked = Throughput(min_samples_per_s=60)
+    assert said(asked, pass_of(SPAWN, rate(50, samples=None))) == [
+        NotJudged("samples per second: the size of a batch is not known")
+    ]
+
+
+# slow-start --------------------------------------------------------------------------------------
+
+
+def test_slow_start() -> None:
+    assert said(Throughput(max_startup_s=2), run(SPAWN, startup_s=3.456)) == [
+        Finding(
+            "slow-start",
+            ERROR,
+            (SPAWN,),
+            "dataset",
+            "expected the first batch within 2 s, got it after 3.46 s",
+            READ_LESS,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "startup_s"), [(Throughput(max_startup_s=2), 2.0), (Throughput(), 60.0)]
+)
+def test_a_start_within_its_budget_or_without_one_says_nothing(asked, startup_s) -> None:
+    assert said(asked, run(SPAWN, startup_s=startup_s)) == []
+
+
+def test_a_budget_of_0_s_is_a_budget() -> None:
+    [finding] = said(Throughput(max_startup_s=0), run(SPAWN, startup_s=0.5))
+    assert finding.message == "expected the first batch within 0 s, got it after 0.5 s"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ([], "there was no first batch"),
+        ([run(SPAWN)], "there was no first batch"),
+        ([run(SPAWN, start="warm", startup_s=60.0)], "the run had a warm start"),
+    ],
+)
+def test_no_true_first_batch_is_not_judged(facts, reason) -> None:
+    assert said(Throughput(max_startup_s=2), *facts) == [
+        NotJudged(f"seconds to the first batch: {reason}")
+    ]
+
+
+# no-speedup --------------------------------------------------------------------------------------
+
+DOUBLE = Throughput(min_speedup=2)
+
+
+def test_no_speedup() -> None:
+    assert said(DOUBLE, pass_of(SPAWN, rate(60)), pass_of(W0, rate(50))) == [
+        Finding(
+            "no-speedup",
+            ERROR,
+            (SPAWN,),
+            "dataset",
+            "expected a speed-up of at least 2 over 0 workers, got 1.2 (60 against 50 batches/s)",
+            NO_WORKERS,
+        )
+    ]
+
+
+def test_enough_speedup_says_nothing() -> None:
+    assert said(DOUBLE, pass_of(SPAWN, rate(100)), pass_of(W0, rate(50))) == []
+
+
+def test_without_workers_there_is_no_speedup_to_judge() -> None:
+    assert said(DOUBLE, pass_of(W0, rate(50)), config=W0) == []
+
+
+def test_a_speedup_that_may_be_enough_is_not_judged() -> None:
+    facts = (pass_of(SPAWN, rate(90, 80, 100)), pass_of(W0, rate(50, 40, 60)))
+    assert said(DOUBLE, *facts) == [
+        NotJudged(
+            "a speed-up of at least 2 over 0 workers expected, got 1.8 (at most 2.5): too noisy to "
+            "tell"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [pass_of(SPAWN, rate(1))],
+        [pass_of(W0, rate(50))],
+        [pass_of(SPAWN, None), pass_of(W0, rate(50))],
+    ],
+)
+def test_a_speedup_over_nothing_is_not_judged(facts) -> None:
+    assert said(DOUBLE, *facts) == [
+        NotJudged("speed-up over 0 workers: there is no rate for one of the two")
+    ]

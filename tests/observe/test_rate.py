@@ -1,0 +1,268 @@
+"""The steady rate: known intervals, known values; a clock that only the dataset moves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
+
+from pytest_dataloader.observe.rate import (
+    NoRate,
+    Repeating,
+    alone_on_this_machine,
+    measure,
+    summarise,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def now(self) -> float:
+        return self.now_s
+
+
+class Timed(Dataset[int]):
+    """Each sample takes ``seconds``; the first of all takes longer."""
+
+    def __init__(self, clock: Clock, count: int, seconds: float, first_s: float = 50.0) -> None:
+        self.clock = clock
+        self.count = count
+        self.seconds = seconds
+        self.first_s = first_s
+        self.epochs: list[int] = []
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        self.clock.now_s += self.seconds + self.first_s
+        self.first_s = 0.0
+        return index
+
+
+class TimedStream(IterableDataset[int]):
+    """Each epoch begins with ``start_s``, then samples of ``seconds`` each."""
+
+    def __init__(self, clock: Clock, count: int, seconds: float, start_s: float) -> None:
+        self.clock = clock
+        self.count = count
+        self.seconds = seconds
+        self.start_s = start_s
+        self.epochs: list[int] = []
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+    def __iter__(self) -> Iterator[int]:
+        self.clock.now_s += self.start_s
+        for index in range(self.count):
+            self.clock.now_s += self.seconds
+            yield index
+
+
+class Beats:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def beat(self) -> None:
+        self.count += 1
+
+
+# Known intervals -----------------------------------------------------------------------------
+
+
+def test_even_intervals_have_no_spread() -> None:
+    rate = summarise([0.5] * 20, 4)
+
+    assert (rate.batches, rate.samples, rate.windows) == (20, 80, 10)
+    assert rate.duration_s == pytest.approx(10.0)
+    assert rate.batches_per_s == pytest.approx(2.0)
+    assert rate.samples_per_s == pytest.approx(8.0)
+    assert (rate.low, rate.high) == (pytest.approx(2.0), pytest.approx(2.0))
+
+
+def test_three_intervals_by_hand() -> None:
+    # Means 1, 2 and 3: standard deviation 1, and Student's t for 2 degrees of freedom is 4.303.
+    rate = summarise([1.0, 2.0, 3.0], None)
+
+    assert rate.batches_per_s == pytest.approx(0.5)
+    assert rate.low == pytest.approx(1 / (2 + 4.303 / math.sqrt(3)))
+    assert rate.high == math.inf
+    assert (rate.samples, rate.samples_per_s, rate.windows) == (None, None, 3)
+
+
+def test_ten_windows_by_hand() -> None:
+    # Ten windows of two: five of mean 1 and five of mean 1.2; 2.262 for 9 degrees of freedom.
+    rate = summarise([0.9, 1.1, 1.1, 1.3] * 5, 1)
+
+    half = 2.262 * (0.1 * math.sqrt(10 / 9)) / math.sqrt(10)
+    assert rate.batches_per_s == pytest.approx(1 / 1.1)
+    assert rate.low == pytest.approx(1 / (1.1 + half))
+    assert rate.high == pytest.approx(1 / (1.1 - half))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_too_few_intervals_are_no_data(count: int) -> None:
+    with pytest.raises(NoRate) as caught:
+        summarise([1.0] * count, 1)
+
+    assert str(caught.value) == f"the epoch gave {count} batches after the start; a rate needs 3"
+
+
+@given(st.lists(st.floats(0, 100), min_size=3, max_size=50), st.sampled_from([None, 1, 7]))
+def test_the_rate_lies_in_its_interval(intervals: list[float], samples: int | None) -> None:
+    rate = summarise(intervals, samples)
+
+    assert 0 < rate.low <= rate.batches_per_s <= rate.high
+    assert rate.windows == min(10, len(intervals))
+    assert rate.samples == (None if samples is None else samples * len(intervals))
+
+
+# A sampler without an end --------------------------------------------------------------------
+
+
+def test_repeating_begins_again() -> None:
+    assert list(itertools.islice(Repeating([1, 2]), 5)) == [1, 2, 1, 2, 1]
+    assert len(Repeating([1, 2])) == 2
+
+
+def test_repeating_nothing_ends() -> None:
+    assert list(Repeating([])) == []
+
+
+# Timed passes --------------------------------------------------------------------------------
+
+
+def test_a_map_style_dataset_is_read_again_and_again() -> None:
+    clock, beats = Clock(), Beats()
+    dataset = Timed(clock, 6, 0.25)
+    loader = DataLoader(dataset, batch_size=2)
+
+    rate = measure(loader, 10.0, clock.now, beats.beat)
+
+    assert (rate.batches, rate.samples) == (20, 40)
+    assert rate.batches_per_s == pytest.approx(2.0)
+    assert rate.samples_per_s == pytest.approx(4.0)
+    assert rate.duration_s == pytest.approx(10.0)
+    assert dataset.epochs == [0]
+    assert beats.count == 2
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "samples"),
+    [
+        ({"batch_size": None}, 20),
+        ({"batch_size": 1}, 20),
+    ],
+)
+def test_single_samples(kwargs: dict[str, Any], samples: int) -> None:
+    clock = Clock()
+
+    rate = measure(DataLoader(Timed(clock, 3, 0.5), **kwargs), 10.0, clock.now, Beats().beat)
+
+    assert rate.samples == samples
+    assert rate.batches_per_s == pytest.approx(2.0)
+
+
+def test_batches_of_a_sampler_of_the_users_have_no_known_size() -> None:
+    clock = Clock()
+    dataset = Timed(clock, 6, 0.25)
+    sampler = BatchSampler(SequentialSampler(dataset), 2, drop_last=False)
+
+    rate = measure(DataLoader(dataset, batch_sampler=sampler), 5.0, clock.now, Beats().beat)
+
+    assert rate.batches_per_s == pytest.approx(2.0)
+    assert (rate.samples, rate.samples_per_s) == (None, None)
+
+
+def test_a_slow_loader_gets_longer_for_the_fewest_batches() -> None:
+    clock = Clock()
+
+    rate = measure(DataLoader(Timed(clock, 99, 0.5)), 1.0, clock.now, Beats().beat)
+
+    assert rate.batches == 8
+
+
+def test_a_very_slow_loader_gets_five_times_as_long() -> None:
+    clock = Clock()
+
+    rate = measure(DataLoader(Timed(clock, 99, 1.5)), 1.0, clock.now, Beats().beat)
+
+    assert rate.batches == 4
+    assert rate.batches_per_s == pytest.approx(1 / 1.5)
+
+
+def test_the_slowest_loader_has_no_rate() -> None:
+    clock = Clock()
+
+    with pytest.raises(NoRate) as caught:
+        measure(DataLoader(Timed(clock, 99, 3.0)), 1.0, clock.now, Beats().beat)
+
+    assert str(caught.value) == "the epoch gave 2 batches after the start; a rate needs 3"
+
+
+def test_a_stream_is_read_epoch_after_epoch_without_its_starts() -> None:
+    clock = Clock()
+    dataset = TimedStream(clock, 5, 0.5, start_s=0.3)
+
+    rate = measure(DataLoader(dataset, batch_size=None), 4.0, clock.now, Beats().beat)
+
+    assert rate.batches_per_s == pytest.approx(2.0)
+    assert rate.batches == 8
+    assert dataset.epochs == [0, 1]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_epoch_too_short_to_time_has_no_rate(count: int) -> None:
+    clock = Clock()
+    loader = DataLoader(TimedStream(clock, count, 0.5, start_s=0.3), batch_size=None)
+
+    with pytest.raises(NoRate) as caught:
+        measure(loader, 4.0, clock.now, Beats().beat)
+
+    assert str(caught.value) == "the epoch gave 0 batches after the start; a rate needs 3"
+
+
+def test_what_the_loader_raises_is_raised() -> None:
+    clock = Clock()
+
+    with pytest.raises(ZeroDivisionError):
+        measure(
+            DataLoader(Timed(clock, 9, 1.0), collate_fn=lambda batch: 1 // 0),
+            1.0,
+            clock.now,
+            Beats().beat,
+        )
+
+
+# One at a time -------------------------------------------------------------------------------
+
+
+def test_another_process_waits_for_its_turn() -> None:
+    code = (
+        "from pytest_dataloader.observe.rate import alone_on_this_machine\n"
+        "print('asks', flush=True)\n"
+        "with alone_on_this_machine():\n"
+        "    print('alone', flush=True)\n"
+    )
+    with alone_on_this_machine():
+        other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "asks\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.3)
+
+    assert other.communicate(timeout=20) == ("alone\n", None)
+    assert other.returncode == 0
