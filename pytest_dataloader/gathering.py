@@ -29,7 +29,8 @@ class Gatherer:
             self._finished().write(self.settings.report)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.report is None and not self.settings.was_asked:
+        nothing_asked = self.report is None and not self.settings.was_asked
+        if nothing_asked or self.config.option.collectonly:
             return
         report = self._finished()
         told = self.config.pluginmanager.hook.pytest_dl_report(report=report, config=self.config)

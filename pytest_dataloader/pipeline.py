@@ -308,8 +308,6 @@ def _import(target: Target) -> Any:
     name, folder = target.module, os.getcwd()
     if target.path is not None:
         name, folder = importable_name(target.path)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     assert name is not None
     already = sys.modules.get(name)
     if target.path is not None and already is not None and not _is_file_of(already, target.path):
@@ -317,6 +315,8 @@ def _import(target: Target) -> Any:
             f"{target.text}: a module named {name!r} is already imported from "
             f"{getattr(already, '__file__', 'the interpreter')}; rename one of the two"
         )
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:

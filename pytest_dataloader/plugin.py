@@ -6,6 +6,7 @@ Nothing heavy is imported before a test needs it.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -73,7 +74,7 @@ def _explain(config: pytest.Config, code: str) -> int:
         page = explain(code)
     except UnknownCode as error:
         raise pytest.UsageError(f"--dl-explain: {error}") from None
-    config.get_terminal_writer().line(page)
+    sys.stdout.write(f"{page}\n")  # pytest has no terminal reporter before its configuration
     return 0
 
 

@@ -16,8 +16,8 @@ from pytest_dataloader.checks.asked import (
 )
 from pytest_dataloader.checks.catalogue import BY_NAME, select
 from pytest_dataloader.checks.families import CONFORMANCE
-from pytest_dataloader.markers import MARKERS, MarkerError, lines, marked, parse
-from pytest_dataloader.marks import Allow, Axes, Conforms, Marked
+from pytest_dataloader.markers import MARKERS, MarkerError, lines, parse
+from pytest_dataloader.marks import Allow, Axes, Conforms, Marked, marked
 
 
 def mark(name: str, *args: Any, **kwargs: Any) -> pytest.Mark:
@@ -135,8 +135,10 @@ def test_what_a_marker_says(name: str, kwargs: dict[str, Any], value: Any) -> No
         (
             "dl_throughput",
             {},
-            "at least one budget must be given: min_batches_per_s, min_samples_per_s, min_speedup "
-            "or max_startup_s",
+            (
+                "at least one budget must be given: min_batches_per_s, min_samples_per_s, "
+                "min_speedup or max_startup_s"
+            ),
         ),
         ("dl_conforms", {"skip": 5}, "skip must be codes or families; got 5"),
         ("dl_conforms", {"skip": [5]}, "skip must be codes or families; got [5]"),
@@ -218,8 +220,9 @@ def test_each_marker_has_its_line() -> None:
         "dl_picklable(max_bytes=None): everything that travels to a worker travels and is at most "
         "max_bytes of pickle a worker."
     )
-    assert "dl_allow(code, reason, start_methods=None, num_workers=None): this finding is " in (
-        shown[-1]
+    assert (
+        "dl_allow(code, reason, start_methods=None, num_workers=None): this finding is "
+        in (shown[-1])
     )
     assert len(shown) == len(MARKERS)
     for line, (name, function) in zip(shown, MARKERS.items(), strict=True):
@@ -234,7 +237,7 @@ def test_the_closest_mark_of_a_kind_wins() -> None:
 
 
 def test_other_marks_are_none_of_ours() -> None:
-    assert marked([mark("slow"), mark("dl_own")]) == Marked()
+    assert marked([mark("skip"), mark("usefixtures", "x")]) == Marked()
 
 
 def test_every_allowance_counts() -> None:

@@ -88,6 +88,14 @@ def make_loader() -> DataLoader[Any]:
     return DataLoader(Numbers(), batch_size=4)
 
 
+def make_numbers() -> Numbers:
+    return Numbers()
+
+
+def make_module() -> DataModule:
+    return DataModule()
+
+
 def make_nothing() -> None:
     return None
 
@@ -130,9 +138,7 @@ def test_a_pinned_context_is_replaced(pinned: Any) -> None:
     )
 
     assert kwargs == {"num_workers": 2, "timeout": 5}
-    assert notes == (
-        f"multiprocessing_context={name!r} is replaced by the matrix's 'forkserver'",
-    )
+    assert notes == (f"multiprocessing_context={name!r} is replaced by the matrix's 'forkserver'",)
 
 
 def test_the_configuration_wins_over_the_users_arguments() -> None:
@@ -208,7 +214,7 @@ def test_the_arguments_may_depend_on_the_number_of_workers(kwargs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kwargs", [lambda: {"batch_size": 3}, lambda size=3: {"batch_size": size}, dict(batch_size=3)]
+    "kwargs", [lambda: {"batch_size": 3}, lambda size=3: {"batch_size": size}, {"batch_size": 3}]
 )
 def test_the_arguments_need_not_depend_on_anything(kwargs: Any) -> None:
     pipeline = Pipeline("t", dataset=Numbers(), loader_kwargs=kwargs)
@@ -358,9 +364,9 @@ def test_what_is_no_pipeline_is_refused(parts: dict[str, Any], message: str) -> 
         (DataLoader(Numbers()), False),
         (OwnLoader, True),
         (make_loader, True),
-        (lambda: Numbers(), True),
+        (make_numbers, True),
+        (make_module, True),
         (lambda num_workers: DataLoader(Numbers(), batch_size=num_workers + 1), True),
-        (lambda: DataModule(), True),
         (DataModule, True),
         (DataModule(), True),
     ],
@@ -384,7 +390,7 @@ def test_a_pipeline_is_named_after_its_text_or_value() -> None:
 
 
 def test_the_arguments_of_a_target_are_used() -> None:
-    for value in (Numbers(), Numbers, lambda: Numbers()):
+    for value in (Numbers(), Numbers, make_numbers):
         built = pipeline_of(value, "m:a", {"batch_size": 3}).build(W0, None)
         assert built.loader.batch_size == 3
 
@@ -521,7 +527,10 @@ def test_a_module_that_is_not_there_is_said(module_file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "error"),
-    [("raise ValueError('broken')", "ValueError: broken"), ("raise SystemExit(3)", "SystemExit: 3")],
+    [
+        ("raise ValueError('broken')", "ValueError: broken"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
 )
 def test_a_module_that_does_not_import_is_said(module_file: Path, line: str, error: str) -> None:
     module_file.write_text(line, encoding="utf-8")
@@ -539,6 +548,7 @@ def test_a_file_whose_name_is_taken_is_refused(tmp_path: Path) -> None:
         f"{file}:a: a module named 'json' is already imported from "
         f"{sys.modules['json'].__file__}; rename one of the two"
     )
+    assert str(tmp_path.resolve()) not in sys.path
 
 
 def test_a_file_in_a_package_is_known_by_its_dotted_name(tmp_path: Path) -> None:

@@ -19,7 +19,15 @@ from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
 from pytest_dataloader.checks.picklability import start_failures
 from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.errors import belongs_to_user
-from pytest_dataloader.observe.facts import DIED, HUNG, OK, RAISED, RunFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    DIED,
+    HUNG,
+    OK,
+    RAISED,
+    ErrorFacts,
+    RunFacts,
+    RunRequest,
+)
 
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
 
@@ -108,11 +116,7 @@ def _beside(evidence: Evidence, run: RunFacts) -> str:
 def _hung(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     error = run.error
     if error is not None and error.stage == "send":
-        message = (
-            f"expected every batch to be sent, but a worker could not pickle one: {quoted(error)}; "
-            "the loader then waits for it for ever"
-        )
-        yield _finding("unsendable-batch", evidence, place(error) or "loader.collate_fn", message)
+        yield from _unsendable(evidence, run, error)
         return
     stood = _where_it_stood(run.stuck)
     got = f"after {run.batches} batches" if run.batches else "before the first batch"
@@ -121,6 +125,23 @@ def _hung(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
         f"expected the next batch in time, but {run.reason} {got}{where}{_beside(evidence, run)}"
     )
     yield _finding("hang", evidence, stood[0] if stood else None, message)
+
+
+def _unsendable(evidence: Evidence, run: RunFacts, error: ErrorFacts) -> Iterator[Finding]:
+    """The parts of a batch that will not travel; where they are not known, the worker's words."""
+    for part in run.unpicklable:
+        message = (
+            f"expected every batch to be sent, but {part.path} is {part.kind} that a worker could "
+            f"not pickle: {part.error}; the loader then waits for it for ever"
+        )
+        yield _finding("unsendable-batch", evidence, part.path, message)
+    if not run.unpicklable:
+        message = (
+            f"expected every batch to be sent, but a worker could not pickle one: {error.type}: "
+            f"{error.message}; the loader then waits for it for ever"
+        )
+        users = error.file is not None and belongs_to_user(error.file)
+        yield _finding("unsendable-batch", evidence, place(error) if users else "batch", message)
 
 
 def _where_it_stood(stuck: str) -> tuple[str, str] | None:

@@ -58,6 +58,7 @@ def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
             found[inner] = _held(item)
     for path, value in _globals(modules):
         found[path] = _held(value)
+    found |= _environment()
     for path, read in _DEFAULTS.items():
         value = read()
         if value is not None:
@@ -161,6 +162,15 @@ def _class_data(path: str, kind: type) -> Iterator[tuple[str, Any]]:
             yield f"{path}.{name}", value
 
 
+def _environment() -> dict[str, Held]:
+    """Environment variables by digest; their values are nobody's to show."""
+    return {
+        f"os.environ[{name!r}]": [xxhash.xxh3_64_hexdigest(os.fsencode(value)), "set", "data"]
+        for name, value in os.environ.items()
+        if not name.startswith("PYTEST_")
+    }
+
+
 def _torch(name: str) -> Callable[[], Any]:
     def read() -> Any:
         reader = getattr(sys.modules.get("torch"), name, None)
@@ -186,7 +196,6 @@ _DEFAULTS: dict[str, Callable[[], Any]] = {
     "numpy.geterr()": _numpy_errors,
     "locale.setlocale(locale.LC_ALL)": _locale,
     "logging.getLogger().level": lambda: logging.getLogger().level,
-    "os.environ": lambda: {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
     "sys.getrecursionlimit()": sys.getrecursionlimit,
 }
 
@@ -318,20 +327,24 @@ def differences(
 
 def _never_there(path: str, modules: set[str], child: Mapping[str, Held]) -> bool:
     """Whether the path's owner itself is missing or is something else in the child."""
+    if path.startswith("os.environ["):
+        return False
     if path.startswith(("dataset", "loader")):
         return any(path.startswith((f"{p}.", f"{p}[")) for p in child)
     return path.rpartition(".")[0] not in modules
 
 
 def _rank(path: str, used: Mapping[str, int]) -> int:
-    name = path.rpartition(".")[2].partition("[")[0]
     if path in _DEFAULTS:
         return 2
+    name = path.rpartition(".")[2].partition("[")[0]
+    if path.startswith("os.environ["):
+        name = path.split("'")[1]
     return used.get(name, 3)
 
 
 def names_used(functions: Iterable[Any]) -> dict[str, int]:
-    """The attribute and global names that the code of objects and functions uses.
+    """The attribute and global names, and the names of environment variables, that code uses.
 
     0 for names in what makes a sample (``__getitem__``, ``__iter__``, ``__call__``, collate
     functions), 1 for names elsewhere in the same classes and modules.
@@ -372,3 +385,5 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
+        elif isinstance(constant, str) and constant.isupper():
+            yield constant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import multiprocessing
 import warnings
@@ -40,7 +41,29 @@ def run_content(bench: Bench) -> RunFacts:
             bench.outcome = HUNG
         bench.close()
         gc.collect()
+        if dog.fired and bench.batch_lost():
+            _look_for_what_is_not_sent(bench)
     return _facts(bench, dog, before, caught)
+
+
+def _look_for_what_is_not_sent(bench: Bench) -> None:
+    """Make the batches again in this process, up to one of which a part will not travel."""
+    again = dataclasses.replace(bench.request, config=bench.request.config.without_workers())
+    dog = bench.watchdog()
+
+    def body() -> None:
+        loader = dataclasses.replace(bench, request=again).build(None).loader
+        for batch in loader:
+            dog.beat()
+            bench.unpicklable = pickling.find_unpicklable({"batch": batch}, None)
+            if bench.unpicklable:
+                return
+
+    try:
+        with dog.watching(), seeded(bench.request.seed):
+            bench.guarded(body)
+    except RunInterrupted:
+        bench.notes.append("the batch that was lost could not be made again in the test process")
 
 
 # The run -------------------------------------------------------------------------------------
@@ -182,10 +205,18 @@ def _facts(
         stderr_tail=stderr[-8000:],
         stuck=stuck_at(dog, stderr),
         left_behind=processes.left_since(before, _known(bench)),
-        notes=tuple(bench.notes) + (() if bench.fresh else ("the dataset is not built afresh",)),
+        notes=_notes(bench, told),
         in_order=bench.in_order,
         world=_world(bench, told),
     )
+
+
+def _notes(bench: Bench, told: list[dict[str, Any]]) -> tuple[str, ...]:
+    notes = list(bench.notes)
+    if not bench.fresh:
+        notes.append("the dataset is not built afresh")
+    failed = [note["error"] for note in told if note["kind"] == "no-world"]
+    return (*notes, *(f"what a worker held could not be read: {error}" for error in failed))
 
 
 def _world(bench: Bench, told: list[dict[str, Any]]) -> tuple[DifferenceFacts, ...]:

@@ -54,10 +54,16 @@ def _exit_code(body: Any) -> int:
         print(end.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
         return 1
     except BaseException as error:  # noqa: BLE001 - the interpreter prints whatever ends a script
-        ours: Any = error.__traceback__
-        traceback.print_exception(type(error), error, ours.tb_next.tb_next if ours else None)
+        traceback.print_exception(type(error), error, _without_our_frames(error.__traceback__))
         return 1
     return 0
+
+
+def _without_our_frames(raised: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback from the script's own first line on."""
+    while raised is not None and raised.tb_frame.f_code.co_filename == __file__:
+        raised = raised.tb_next
+    return raised
 
 
 def run_in_warm_process(

@@ -14,6 +14,8 @@ from types import FrameType
 from typing import Any
 
 _POLL_S = 0.2
+_A_STACK_S = 0.1
+_MOST_STACKS = 16
 # SIGURG does nothing by default: one that arrives late, after our handler is gone, is harmless.
 _INTERRUPT = getattr(signal, "SIGURG", None) or getattr(signal, "SIGBREAK", None)
 
@@ -114,9 +116,10 @@ def _interrupt(thread: threading.Thread) -> None:
 
 
 def ask_for_stacks(pids: list[int], signum: int | None) -> None:
-    """Ask workers that offered it to print their stacks on standard error."""
+    """Ask workers that offered it to print their stacks on standard error, one after the other."""
     if signum is None or not hasattr(os, "kill"):
         return
-    for pid in pids:
+    for pid in pids[:_MOST_STACKS]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
+        time.sleep(_A_STACK_S)

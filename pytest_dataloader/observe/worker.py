@@ -74,12 +74,21 @@ class StartNote:
 
     def __call__(self, worker_id: int) -> None:
         join_stderr(self.stderr_path)
+        _speak_on_stderr()
         stacks = _offer_stacks()
         self.journal.note("start", worker=worker_id, at=time.monotonic(), stacks=stacks)
         if self.look is not None and worker_id == 0:
-            self.journal.note("world", held=self.look.take())
+            self._look()
         if self.inner is not None:
             self.inner(worker_id)
+
+    def _look(self) -> None:
+        """Note what this worker holds; one that fails is told as such, not as the user's error."""
+        assert self.look is not None
+        try:
+            self.journal.note("world", held=self.look.take())
+        except Exception as error:  # noqa: BLE001 - objects of the user's may refuse any look
+            self.journal.note("no-world", error=f"{type(error).__name__}: {error}")
 
 
 class Look:
@@ -125,6 +134,18 @@ def join_stderr(path: str) -> None:
         os.dup2(fd, 2)
     finally:
         os.close(fd)
+
+
+def _speak_on_stderr() -> None:
+    """Let ``sys.stderr`` write to descriptor 2: a forked worker has the test process's capture."""
+    try:
+        same = sys.stderr is not None and sys.stderr.fileno() == 2
+    except (OSError, ValueError):  # io.UnsupportedOperation is both
+        same = False
+    if not same:
+        sys.stderr = open(  # noqa: SIM115 - it lives as long as the worker
+            2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
 
 
 def _offer_stacks() -> bool:

@@ -65,7 +65,9 @@ def epoch(*batches: BatchFacts, not_compared: tuple[str, ...] = (), number: int 
     )
 
 
-def error(stage: str, type_: str, message: str, where: str | None = None, **more: Any) -> ErrorFacts:
+def error(
+    stage: str, type_: str, message: str, where: str | None = None, **more: Any
+) -> ErrorFacts:
     """An error; `where` is ``file:line``."""
     file, _, line = where.rpartition(":") if where else (None, "", None)
     return ErrorFacts(

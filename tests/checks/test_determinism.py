@@ -147,9 +147,7 @@ def test_what_has_no_content_to_digest_is_not_compared() -> None:
         for repeat, kinds in enumerate([("words.Token", "words.Mask"), ("words.Token",)])
     ]
     assert said(ONE_SEED, *facts) == [
-        NotJudged(
-            "not compared: words.Mask, words.Token in the batches has no content to digest"
-        )
+        NotJudged("not compared: words.Mask, words.Token in the batches has no content to digest")
     ]
 
 

@@ -112,9 +112,7 @@ def test_causes_are_what_the_worker_s_code_uses() -> None:
 
 def test_a_cause_in_words() -> None:
     cause = other_in_worker("words.SCALE", "2.0", "1.0")
-    assert told_cause(cause) == (
-        "words.SCALE is 2.0 in the test process and 1.0 in the worker"
-    )
+    assert told_cause(cause) == ("words.SCALE is 2.0 in the test process and 1.0 in the worker")
 
 
 # Places ------------------------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def test_a_field_of_the_loader_that_is_lost_is_told_where_the_batches_differ() -
     assert (finding.culprit, finding.severity) == ("loader.collate_fn.pad", ERROR)
 
 
-# heavy-pickle, copied-per-worker -------------------------------------------------------------------------------------
+# heavy-pickle, copied-per-worker -----------------------------------------------------------------
 
 HEAVY = run(
     SPAWN,

@@ -13,7 +13,7 @@ from pytest_dataloader.observe.facts import DIED, HUNG, RAISED, RunRequest, Unpi
 
 FORKSERVER = LoaderConfig("forkserver", 2)
 MEND_SPAWN = (
-    "Mend the findings under spawn. multiprocessing_context=\"fork\" keeps the old way for a while, "
+    'Mend the findings under spawn. multiprocessing_context="fork" keeps the old way for a while, '
     "where no thread or device forbids it."
 )
 LAMBDA = UnpicklableFacts("dataset.clean", "a lambda", "no")

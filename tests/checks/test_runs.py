@@ -23,7 +23,7 @@ from by_hand import (
 from pytest_dataloader.checks import runs
 from pytest_dataloader.checks.asked import Runs
 from pytest_dataloader.checks.finding import ERROR, Finding
-from pytest_dataloader.observe.facts import DIED, HUNG, RAISED, RunRequest
+from pytest_dataloader.observe.facts import DIED, HUNG, RAISED, RunRequest, UnpicklableFacts
 
 STDLIB = sysconfig.get_path("stdlib")
 
@@ -331,14 +331,39 @@ def test_hang_in_no_line_of_the_user_has_no_culprit() -> None:
     )
 
 
-def test_unsendable_batch() -> None:
-    told = error("send", "PicklingError", "Can't pickle <lambda>")
-    assert said(question(), hung(SPAWN, error=told), run(W0)) == [
+LOST = error("send", "PicklingError", "Can't pickle <lambda>")
+
+
+def test_unsendable_batch_names_each_part_that_does_not_travel() -> None:
+    parts = (
+        UnpicklableFacts("batch['f']", "a lambda", "Can't pickle <lambda>"),
+        UnpicklableFacts("batch['lock']", "a lock", "cannot pickle 'lock' object"),
+    )
+    findings = said(question(), hung(SPAWN, error=LOST, unpicklable=parts), run(W0))
+    assert findings == [
         Finding(
             "unsendable-batch",
             ERROR,
             (SPAWN,),
-            "loader.collate_fn",
+            path,
+            f"expected every batch to be sent, but {path} is {kind} that a worker could not "
+            f"pickle: {why}; the loader then waits for it for ever",
+            RETURN_TENSORS,
+        )
+        for path, kind, why in (
+            ("batch['f']", "a lambda", "Can't pickle <lambda>"),
+            ("batch['lock']", "a lock", "cannot pickle 'lock' object"),
+        )
+    ]
+
+
+def test_unsendable_batch_of_unknown_parts() -> None:
+    assert said(question(), hung(SPAWN, error=LOST), run(W0)) == [
+        Finding(
+            "unsendable-batch",
+            ERROR,
+            (SPAWN,),
+            "batch",
             "expected every batch to be sent, but a worker could not pickle one: PicklingError: "
             "Can't pickle <lambda>; the loader then waits for it for ever",
             RETURN_TENSORS,
@@ -346,10 +371,14 @@ def test_unsendable_batch() -> None:
     ]
 
 
-def test_unsendable_batch_whose_own_code_refuses_names_that_line() -> None:
-    told = error("send", "TypeError", "no", "/project/words.py:50", function="__reduce__")
+@pytest.mark.parametrize(
+    ("where", "culprit"),
+    [("/project/words.py:50", "/project/words.py:50"), (f"{STDLIB}/queues.py:264", "batch")],
+)
+def test_unsendable_batch_whose_own_code_refuses_names_that_line(where, culprit) -> None:
+    told = error("send", "TypeError", "no", where, function="__reduce__")
     [finding] = said(question(), hung(SPAWN, error=told))
-    assert (finding.code, finding.culprit) == ("unsendable-batch", "/project/words.py:50")
+    assert (finding.code, finding.culprit) == ("unsendable-batch", culprit)
 
 
 def test_an_error_at_another_stage_is_a_hang_and_no_unsendable_batch() -> None:

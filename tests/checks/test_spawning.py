@@ -26,11 +26,9 @@ from pytest_dataloader.observe.facts import (
 
 BELOW_THE_GUARD = (
     "Put everything that runs, rather than defines, into a function and call it below 'if "
-    "__name__ == \"__main__\":'."
+    '__name__ == "__main__":\'.'
 )
-INTO_A_FUNCTION = (
-    "Move it into a function that is called below 'if __name__ == \"__main__\":'."
-)
+INTO_A_FUNCTION = "Move it into a function that is called below 'if __name__ == \"__main__\":'."
 ON_FIRST_USE = (
     "Compute tables on first use, and import heavy packages where they are needed. python -X "
     "importtime shows where the time goes."

@@ -39,6 +39,8 @@ SUITE = """
             assert str(seen) == str(list(self.plain(dl_config)))
             assert len(seen) == self.batches
 
+
+    class Observed(Pipeline):
         def test_observed(self, dl_config, dl_run):
             torch.manual_seed(0)
             expected = digest_of(self.plain(dl_config))
@@ -62,7 +64,7 @@ SUITE = """
             assert type(dl_loader) is DataLoader
 
 
-    class TestMadeDataset(Pipeline):
+    class TestMadeDataset(Observed):
         kwargs = {"batch_size": 4, "shuffle": True}
         batches = 4
 
@@ -103,7 +105,7 @@ SUITE = """
             return plain(config, Numbers(), **make_loader_kwargs(config.num_workers))
 
 
-    class TestIterable(Pipeline):
+    class TestIterable(Observed):
         @pytest.fixture
         def dl_make_dataset(self):
             return Shard
@@ -148,7 +150,7 @@ SUITE = """
             assert next(iter(dl_loader))[0] == 15
 
 
-    class TestOwnBatchSampler(Pipeline):
+    class TestOwnBatchSampler(Observed):
         batches = 4
 
         @pytest.fixture
@@ -166,7 +168,7 @@ SUITE = """
             assert next(iter(dl_loader)).tolist() == [[15 - i, 5] for i in range(5)]
 
 
-    class TestOwnFunctions(Pipeline):
+    class TestOwnFunctions(Observed):
         kwargs = {"batch_size": 8, "collate_fn": in_columns, "worker_init_fn": remember}
         batches = 2
 
@@ -199,7 +201,7 @@ SUITE = """
         def plain(self, config):
             return plain(config, Numbers(), batch_size=4, shuffle=True)
 
-        def test_is_left_alone(self, dl_config, dl_loader, dl_run):
+        def test_is_left_alone(self, dl_loader):
             assert dl_loader is not self.loader
             assert dl_loader.dataset is self.loader.dataset
             assert self.loader.num_workers == 0
@@ -207,7 +209,7 @@ SUITE = """
             assert self.loader.worker_init_fn is None
 
 
-    class TestOwnLoader(Pipeline):
+    class TestOwnLoader(Observed):
         loader = Own(name="mine")
         batches = 4
 
@@ -219,12 +221,12 @@ SUITE = """
             loader = plain(config, Numbers(), batch_size=4, shuffle=True)
             return (("mine", batch) for batch in loader)
 
-        def test_constructor_is_not_called_again(self, dl_loader, dl_run):
+        def test_constructor_is_not_called_again(self, dl_loader):
             assert type(dl_loader) is Own
             assert Own.made == 1
 
 
-    class TestMadeLoader(Pipeline):
+    class TestMadeLoader(Observed):
         batches = 2
 
         @pytest.fixture
@@ -238,16 +240,16 @@ SUITE = """
 # test names beside those that every class of the suite inherits
 MORE_TESTS = {
     "TestDataset": ["test_same_object"],
-    "TestMadeDataset": ["test_worker_info"],
+    "TestMadeDataset": ["test_observed", "test_worker_info"],
     "TestKwargsByWorkers": [],
-    "TestIterable": [],
+    "TestIterable": ["test_observed"],
     "TestSingleSamples": [],
     "TestOwnSampler": ["test_sampler"],
-    "TestOwnBatchSampler": ["test_fetched_by_the_batch"],
-    "TestOwnFunctions": ["test_functions"],
+    "TestOwnBatchSampler": ["test_observed", "test_fetched_by_the_batch"],
+    "TestOwnFunctions": ["test_observed", "test_functions"],
     "TestLoader": ["test_is_left_alone"],
-    "TestOwnLoader": ["test_constructor_is_not_called_again"],
-    "TestMadeLoader": [],
+    "TestOwnLoader": ["test_observed", "test_constructor_is_not_called_again"],
+    "TestMadeLoader": ["test_observed"],
 }
 
 
@@ -259,7 +261,7 @@ def session(run: Runner) -> Session:
 @pytest.mark.parametrize("config", ["w0", "fork-w2"])
 @pytest.mark.parametrize("source", MORE_TESTS)
 def test_batches_are_the_users_own(session: Session, source: str, config: str) -> None:
-    names = ["test_seen", "test_observed", *MORE_TESTS[source]]
+    names = ["test_seen", *MORE_TESTS[source]]
     tests = {name: session.tests[f"{source} {name}[{config}]"] for name in names}
     words = "\n".join(test.words for test in tests.values())
     assert {name: test.outcome for name, test in tests.items()} == dict.fromkeys(
@@ -268,7 +270,7 @@ def test_batches_are_the_users_own(session: Session, source: str, config: str) -
 
 
 def test_nothing_else_was_run(session: Session) -> None:
-    assert len(session.tests) == 2 * sum(2 + len(names) for names in MORE_TESTS.values())
+    assert len(session.tests) == 2 * sum(1 + len(names) for names in MORE_TESTS.values())
     assert session.status == pytest.ExitCode.OK
 
 
@@ -295,6 +297,67 @@ SPAWNED = """
 def test_a_spawned_worker_has_the_users_dataset(run: Runner) -> None:
     session = run({"test_spawned.py": SPAWNED})
     assert session.outcomes == {"test_spawned[spawn-w1]": "passed"}, session.text
+
+
+SHARED = """
+    from functools import partial
+
+    import pytest
+    from parts import Numbers
+
+
+    @pytest.fixture
+    def size():
+        return 4
+
+
+    @pytest.fixture
+    def dl_make_dataset(request, size):
+        return getattr(request, "param", partial(Numbers, size))
+
+
+    def test_plain(dl_run):
+        assert dl_run.samples == 4
+
+
+    class TestOverridden:
+        @pytest.fixture
+        def size(self):
+            return 5
+
+        def test_it(self, dl_run):
+            assert dl_run.samples == 5
+
+
+    @pytest.mark.parametrize("dl_make_dataset", [partial(Numbers, 6)], indirect=True)
+    def test_first(dl_run):
+        assert dl_run.samples == 6
+
+
+    @pytest.mark.parametrize("dl_make_dataset", [partial(Numbers, 7)], indirect=True)
+    def test_second(dl_run):
+        assert dl_run.samples == 7
+
+
+    @pytest.mark.parametrize("size", ["w0-[8]"])
+    @pytest.mark.parametrize("dl_make_dataset", [partial(Numbers, 8)], indirect=True)
+    def test_odd_ids(dl_run, size):
+        assert dl_run.samples == 8
+    """
+
+
+def test_other_pipelines_do_not_share_runs(run: Runner) -> None:
+    files = {"test_shared.py": SHARED}
+    session = run(files, "--dl-num-workers=0", "--dl-report=report.json")
+    assert set(session.outcomes.values()) == {"passed"}, session.text
+    assert session.report is not None
+    assert [pipeline["id"] for pipeline in session.report["pipelines"]] == [
+        "test_shared.py::test_plain",
+        "test_shared.py::TestOverridden::test_it",
+        "test_shared.py::test_first[dl_make_dataset0]",
+        "test_shared.py::test_second[dl_make_dataset0]",
+        "test_shared.py::test_odd_ids[dl_make_dataset0-w0-[8]]",
+    ]
 
 
 WRONG = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import functools
@@ -183,7 +183,7 @@ def test_tensors_differ_by_type_shape_and_bits(
         (collections.deque([1, 2]), collections.deque([1, 2])),
         (collections.Counter("ab"), collections.Counter("ab")),
         (decimal.Decimal("1.0"), decimal.Decimal("1.0")),
-        (datetime.date(2020, 1, 1), datetime.date(2020, 1, 1)),
+        (dt.date(2020, 1, 1), dt.date(2020, 1, 1)),
         (range(3), range(3)),
         (Thing([1]), Thing([1])),
         (Slotted([1]), Slotted([1])),

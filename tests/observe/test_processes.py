@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -60,7 +61,8 @@ def children() -> Iterator[list[Any]]:
     yield found
     for process in found:
         if isinstance(process, psutil.Popen):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
             process.communicate()
         elif process.is_alive():
             process.kill()

@@ -32,16 +32,25 @@ def test_what_is_written_is_kept_and_shown_afterwards(
     assert capfd.readouterr().err == "from the descriptor\nchild"
 
 
-def test_what_python_holds_back_stays_on_its_side(
-    tap: StderrTap, capfd: pytest.CaptureFixture[str]
-) -> None:
-    sys.stderr.write("before\n")
-    with tap.during():
-        sys.stderr.write("during\n")
-    sys.stderr.write("after\n")
+def test_what_python_holds_back_stays_on_its_side(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys\n"
+        "from pytest_dataloader.observe.stderr import StderrTap\n"
+        "tap = StderrTap(pathlib.Path(sys.argv[1]))\n"
+        "sys.stderr.write('before ')\n"
+        "with tap.during():\n"
+        "    sys.stderr.write('during ')\n"
+        "sys.stderr.write('after')\n"
+        "print(repr(tap.text()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "stderr"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
-    assert tap.text() == "during\n"
-    assert capfd.readouterr().err == "before\nduring\nafter\n"
+    assert (done.stdout, done.stderr) == ("'during '\n", "before during after")
 
 
 def test_each_time_begins_with_nothing(tap: StderrTap, capfd: pytest.CaptureFixture[str]) -> None:
@@ -60,17 +69,19 @@ def test_the_descriptor_is_given_back_when_the_body_raises(
 ) -> None:
     before = os.fstat(2)
 
-    with pytest.raises(ZeroDivisionError), tap.during():
-        os.write(2, b"last words")
-        1 / 0  # noqa: B018
+    def body() -> None:
+        with tap.during():
+            os.write(2, b"last words")
+            1 / 0  # noqa: B018
+
+    with pytest.raises(ZeroDivisionError):
+        body()
 
     assert os.path.samestat(os.fstat(2), before)
     assert capfd.readouterr().err == "last words"
 
 
-def test_only_the_end_of_a_flood_is_kept(
-    tap: StderrTap, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_end_of_a_flood_is_kept(tap: StderrTap, capfd: pytest.CaptureFixture[str]) -> None:
     with tap.during():
         os.write(2, b"x" * 300 * 1024 + b"end")
 
@@ -101,7 +112,10 @@ def test_a_process_without_standard_error_runs_all_the_same(tmp_path: Path) -> N
         "    print('ran')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "stderr"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, tmp_path / "stderr"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
 
-    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stdout == "ran\n"

@@ -387,7 +387,12 @@ def test_a_report_of_other_than_plain_data_is_not_begun(tmp_path: Path) -> None:
 
 def test_infinities_and_nan_become_none_at_any_depth() -> None:
     value = {"a": [math.inf, -math.inf, 1.5], "b": (math.nan, {"c": math.inf}), "d": "inf", "e": 3}
-    assert schema.finite(value) == {"a": [None, None, 1.5], "b": [None, {"c": None}], "d": "inf", "e": 3}
+    assert schema.finite(value) == {
+        "a": [None, None, 1.5],
+        "b": [None, {"c": None}],
+        "d": "inf",
+        "e": 3,
+    }
 
 
 def test_configurations_in_words() -> None:

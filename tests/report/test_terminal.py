@@ -101,7 +101,8 @@ test_words.py::test_words
   warning slow-import: words [spawn-w2]
       expected importing words to take at most 1 s,
       but it takes 2.3 s
-      To do: Import heavy packages where they are needed.
+      To do: Import heavy packages where they are
+      needed.
 
 checks: 2 ran, 1 skipped, 0 expected to fail, 1 not judged
   skipped by platform: 1 x fork is not available on Windows
@@ -331,15 +332,14 @@ def test_repeats_and_runs_that_failed_are_not_in_the_table() -> None:
 
 def test_several_pipelines_are_shown_by_their_median() -> None:
     def one(value):
-        return [
-            run(SPAWN, startup_s=value, batches_per_s=value, worker_unique_bytes=value * 2**20)
-        ]
+        return [run(SPAWN, startup_s=value, batches_per_s=value, worker_unique_bytes=value * 2**20)]
 
     assert cells(pipelines=[one(1), one(2), one(60)])[:3] == ["2 s", "2 batches/s", "2 MiB"]
 
 
 @pytest.mark.parametrize(
-    ("rate", "shown"), [(5.0, "0.5x"), (19.7, "2x"), (15.3, "1.5x"), (123.4, "12x"), (12345, "1,234x")]
+    ("rate", "shown"),
+    [(5.0, "0.5x"), (19.7, "2x"), (15.3, "1.5x"), (123.4, "12x"), (12345, "1,234x")],
 )
 def test_speed_up_over_0_workers(rate, shown) -> None:
     assert cells(run(SPAWN, batches_per_s=rate), run(W0, batches_per_s=10.0))[3] == shown

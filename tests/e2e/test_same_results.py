@@ -1,0 +1,204 @@
+"""The same results however a session is run: plain, under xdist, with true starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import Runner, Session, configuration
+
+SUITE = """
+    import pytest
+    from parts import *
+
+
+    class TestSound:
+        @pytest.fixture
+        def dl_make_dataset(self):
+            return Numbers
+
+        @pytest.mark.dl_deterministic
+        @pytest.mark.dl_matrix(start_methods="fork")
+        def test_it(self): ...
+
+        def test_none_of_ours(self): ...
+
+
+    class TestNoise:
+        @pytest.fixture
+        def dl_make_dataset(self):
+            return Noise
+
+        @pytest.mark.dl_matrix(start_methods="fork")
+        @pytest.mark.dl_deterministic
+        def test_it(self): ...
+
+        @pytest.mark.dl_matrix(start_methods="fork", num_workers=2)
+        @pytest.mark.dl_deterministic
+        @pytest.mark.dl_allow("not-repeatable", reason="noise")
+        def test_allowed(self): ...
+
+
+    class TestUnpicklable:
+        @pytest.fixture
+        def dl_make_dataset(self):
+            return HoldsLambda
+
+        @pytest.mark.dl_picklable
+        @pytest.mark.dl_matrix(start_methods="spawn", num_workers=2)
+        def test_it(self): ...
+
+        @pytest.mark.skip(reason="not today")
+        @pytest.mark.dl_picklable
+        def test_skipped(self): ...
+    """
+
+
+def findings(session: Session) -> set[tuple[Any, ...]]:
+    assert session.report is not None, session.text
+    return {
+        (
+            pipeline["id"],
+            finding["code"],
+            finding["severity"],
+            finding["culprit"],
+            finding["advice"],
+            finding.get("expected", False),
+            tuple(sorted(configuration(c) for c in finding["configurations"])),
+        )
+        for pipeline in session.report["pipelines"]
+        for finding in pipeline["findings"]
+    }
+
+
+@pytest.fixture(scope="module")
+def plain(run: Runner) -> Session:
+    return run({"test_it.py": SUITE}, "--dl-report=report.json", "--dl-check=parts:NOT_A_PIPELINE", ".")
+
+
+@pytest.fixture(scope="module", params=["-n0", "-n2"])
+def under_xdist(run: Runner, request: pytest.FixtureRequest) -> Session:
+    pytest.importorskip("xdist")
+    return run(
+        {"test_it.py": SUITE},
+        request.param,
+        "--dl-report=report.json",
+        "--dl-check=parts:NOT_A_PIPELINE",
+        ".",
+    )
+
+
+def test_outcomes_are_the_same(plain: Session, under_xdist: Session) -> None:
+    assert plain.outcomes == under_xdist.outcomes
+    assert plain.status == under_xdist.status
+    assert set(plain.outcomes.values()) == {"passed", "failed", "skipped", "xfailed"}
+
+
+def test_findings_are_the_same(plain: Session, under_xdist: Session) -> None:
+    assert findings(plain) == findings(under_xdist)
+    assert {finding[1] for finding in findings(plain)} == {"not-repeatable", "unpicklable"}
+
+
+def test_counts_are_the_same(plain: Session, under_xdist: Session) -> None:
+    assert plain.report is not None
+    assert under_xdist.report is not None
+    assert plain.report["checks"] == under_xdist.report["checks"]
+
+
+def test_the_section_is_printed_once(under_xdist: Session) -> None:
+    heads = [line for line in under_xdist.text.splitlines() if "= dataloader report =" in line]
+    assert len(heads) == 1
+
+
+def test_nothing_is_left(plain: Session, under_xdist: Session) -> None:
+    for session in (plain, under_xdist):
+        assert session.left_processes == ()
+        assert session.left_files == ()
+
+
+# True and warm starts ------------------------------------------------------------------------
+
+STARTS = """
+    import parts
+    import pytest
+
+
+    class Scaled(parts.Numbers):
+        def __getitem__(self, index):
+            return super().__getitem__(index) * parts.NOT_A_PIPELINE
+
+
+    @pytest.fixture
+    def dl_loader_kwargs():
+        return {"batch_size": 8}
+
+
+    @pytest.mark.dl_deterministic
+    class TestNoise:
+        @pytest.fixture
+        def dl_make_dataset(self):
+            return parts.Noise
+
+        def test_it(self): ...
+
+
+    @pytest.mark.dl_deterministic
+    class TestGlobal:
+        @pytest.fixture
+        def dl_make_dataset(self, monkeypatch):
+            monkeypatch.setattr(parts, "NOT_A_PIPELINE", 5)
+            return Scaled
+
+        def test_it(self): ...
+    """
+
+
+@pytest.fixture(scope="module")
+def warm(run: Runner) -> Session:
+    return run_starts(run)
+
+
+@pytest.fixture(scope="module")
+def true(run: Runner) -> Session:
+    return run_starts(run, "--dl-true-starts")
+
+
+def run_starts(run: Runner, *options: str) -> Session:
+    return run(
+        {"test_it.py": STARTS},
+        "--dl-report=report.json",
+        "--dl-seeds=0",
+        "--dl-start-methods=fork,spawn",
+        "--dl-num-workers=2",
+        *options,
+    )
+
+
+def starts(session: Session) -> dict[tuple[str, int], str]:
+    runs = session.pipeline("test_it.py::TestGlobal::test_it")["runs"]
+    return {(configuration(r), r["repeat"]): r["start"] for r in runs if r["purpose"] == "content"}
+
+
+def test_true_starts_say_the_same(warm: Session, true: Session) -> None:
+    assert warm.outcomes == true.outcomes
+    assert findings(warm) == findings(true)
+    assert {(f[0], f[1]) for f in findings(warm)} == {
+        ("test_it.py::TestNoise::test_it", "not-repeatable"),
+        ("test_it.py::TestGlobal::test_it", "differs-by-start-method"),
+        ("test_it.py::TestGlobal::test_it", "depends-on-num-workers"),
+    }
+
+
+def test_each_run_says_how_it_was_started(warm: Session, true: Session) -> None:
+    forked = {("fork-w2", 0): "true", ("fork-w2", 1): "true"}
+    assert starts(warm) == {**forked, ("spawn-w2", 0): "true", ("spawn-w2", 1): "warm"}
+    assert starts(true) == {**forked, ("spawn-w2", 0): "true", ("spawn-w2", 1): "true"}
+
+
+def test_both_starts_give_the_same_content(warm: Session, true: Session) -> None:
+    for session in (warm, true):
+        runs = session.pipeline("test_it.py::TestGlobal::test_it")["runs"]
+        digests = {r["digest"] for r in runs if configuration(r) == "spawn-w2"}
+        assert len(digests) == 1
+    assert warm.runs("test_it.py::TestGlobal::test_it")["spawn-w2"]["digest"] in digests

@@ -1,0 +1,17 @@
+"""A folder for the files that a pipeline reads; it lasts as long as the process that asks for it."""
+
+import shutil
+import tempfile
+from atexit import register
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def written(write: Callable[[Path], None]) -> Path:
+    """The folder that `write` has filled, once a process."""
+    folder = Path(tempfile.mkdtemp(prefix="real-"))
+    register(shutil.rmtree, folder, ignore_errors=True)
+    write(folder)
+    return folder
