@@ -154,7 +154,7 @@ def compare_many(folder: Path, pairs: int, what: str, *options: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=30, help="pairs of short sessions")
+    parser.add_argument("--pairs", type=int, default=60, help="pairs of short sessions")
     parser.add_argument("--long-pairs", type=int, default=7, help="pairs of long sessions")
     parser.add_argument("--tests", type=int, default=10_000, help="tests of a long session")
     chosen = parser.parse_args(arguments)

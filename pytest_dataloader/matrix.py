@@ -11,7 +11,7 @@ from typing import Any
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class LoaderConfig:
     """One way to run a loader. ``None`` means: as the user's own arguments say.
 

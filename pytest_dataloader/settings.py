@@ -65,6 +65,8 @@ def _yes_or_no(text: str) -> bool:
 def _codes(text: str) -> frozenset[str]:
     from pytest_dataloader.checks.catalogue import UnknownCode, select
 
+    if not _words(text):
+        raise SettingError("no code given; valid: codes and families, such as picklability,hang")
     try:
         return select(_words(text))
     except UnknownCode as error:

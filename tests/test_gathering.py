@@ -30,7 +30,10 @@ class FakeReporter:
 class FakeConfig:
     """Of a pytest.Config, what the gatherer uses; the hook has one more implementation."""
 
-    def __init__(self, *, width: int = 200, verbosity: int = 0, others: Any = ()) -> None:
+    def __init__(
+        self, *, width: int = 200, verbosity: int = 0, others: Any = (), collectonly: bool = False
+    ) -> None:
+        self.option = SimpleNamespace(collectonly=collectonly)
         self.width = width
         self.verbosity = verbosity
         self.others = others
@@ -165,6 +168,11 @@ def test_a_session_that_was_asked_and_used_nothing_says_so() -> None:
         "no data: no test of this session used a pipeline",
     ]
     assert printed(gatherer(Settings(sources={"num_workers": "the ini file"}))) == []
+
+
+def test_a_session_that_only_collects_prints_nothing() -> None:
+    asked = Settings(sources={"num_workers": "--dl-num-workers"})
+    assert printed(gatherer(asked, collectonly=True)) == []
 
 
 def test_the_section_is_printed_with_what_other_plugins_add() -> None:

@@ -50,4 +50,14 @@ class Portable:
     """What works under fork works under the other start methods of the matrix."""
 
 
-Asked = Portable | Picklable | Deterministic | NoRecursiveSpawn | Throughput | Runs
+@dataclass(frozen=True)
+class Seeding:
+    """Workers draw different random numbers, epochs differ, seeds matter."""
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Every sample comes exactly once, lengths are true, a second epoch is not empty."""
+
+
+Asked = Complete | Seeding | Portable | Picklable | Deterministic | NoRecursiveSpawn | Throughput | Runs

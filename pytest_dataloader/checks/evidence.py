@@ -35,6 +35,10 @@ class Question:
         """The pass that only reads the clock."""
         return RunRequest(config or self.config, seed=self.seeds[0], purpose=TIMED, seconds=seconds)
 
+    def epochs(self, config: LoaderConfig | None = None) -> RunRequest:
+        """A run of three epochs that notes samples and generators."""
+        return RunRequest(config or self.config, seed=self.seeds[0], repeat=1, epochs=3)
+
     def script(self, script: str, args: tuple[str, ...]) -> RunRequest:
         """The script under this configuration's start method."""
         config = LoaderConfig(self.config.start_method, None)
@@ -81,6 +85,18 @@ class Evidence:
     def base(self) -> RunFacts | None:
         """The base run of the configuration."""
         return self.get(self.question.base())
+
+    @property
+    def epochs(self) -> RunFacts | None:
+        """The run of several epochs, if it came to its end."""
+        run = self.get(self.question.epochs())
+        return run if run is not None and run.ok and len(run.epochs) > 1 else None
+
+    @property
+    def epochs_in_process(self) -> RunFacts | None:
+        """The run of several epochs without workers, if it came to its end."""
+        run = self.get(self.question.epochs(self.config.without_workers()))
+        return run if run is not None and run.ok and len(run.epochs) > 1 else None
 
     @property
     def contents(self) -> list[RunFacts]:

@@ -30,6 +30,7 @@ _MAX_FOUND = 50
 _MAX_DEPTH = 60
 _HEAVY_BYTES = 256 * 1024
 _MOST_WEIGHED = 10_000
+_NEARLY_ALL = 0.9  # the share of bytes down to which a part is the place to look
 _AT_A_TIME = 4096
 _FORKING: Any = ForkingPickler
 # Libraries whose objects are made to hold the user's: what they hold is named, not they.
@@ -74,9 +75,34 @@ def weigh(roots: dict[str, Any], context: Any) -> Travel | None:
 
 
 def _heaviest(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, int]]:
-    parts = [part for path, value in pairs for part in _weighable(path, value)]
-    sizes = [(part.path, _size(part.value) or 0) for part in parts]
-    return sorted(sizes, key=lambda pair: -pair[1])
+    weighed = _weighed(part for path, value in pairs for part in _weighable(path, value))
+    told = [_where_it_weighs(*weighed[0]), *weighed[1:]] if weighed else []
+    return [(part.path, size) for part, size in told]
+
+
+def _weighed(parts: Iterable[Part]) -> list[tuple[Part, int]]:
+    """The parts with their bytes, heaviest first."""
+    return sorted(((part, _size(part.value) or 0) for part in parts), key=lambda pair: -pair[1])
+
+
+def _where_it_weighs(part: Part, size: int) -> tuple[Part, int]:
+    """The part deep inside that holds nearly all of the bytes: a Subset's dataset's frame."""
+    for _ in range(_MAX_DEPTH):
+        inner = _weighed(_weighable(part.path, part.value)) if _opens(part.value) else []
+        if not inner or inner[0][1] < _NEARLY_ALL * size:
+            break
+        if inner[0][0].value is part.value or ".__" in inner[0][0].path:
+            break  # too many parts to tell apart, or a part that has no name of its own
+        part, size = inner[0]
+    return part, size
+
+
+def _opens(value: Any) -> bool:
+    """Whether the parts of a value are known by names that the user gave."""
+    module = type(value).__module__.partition(".")[0]
+    if module == "builtins":
+        return type(value) in (dict, list, tuple)
+    return _is_users(value) or module in _COMPOSERS
 
 
 def _weighable(path: str, value: Any) -> list[Part]:

@@ -54,7 +54,7 @@ def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
     """
     found: dict[str, Held] = {}
     for path, value in roots.items():
-        for inner, item in _fields(path, value, 0, set()):
+        for inner, item in fields(path, value):
             found[inner] = _held(item)
     for path, value in _globals(modules):
         found[path] = _held(value)
@@ -67,6 +67,11 @@ def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
 
 
 # Fields --------------------------------------------------------------------------------------
+
+
+def fields(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a value by their paths: objects and small containers are opened."""
+    return _fields(path, value, 0, set())
 
 
 def _fields(path: str, value: Any, depth: int, above: set[int]) -> Iterator[tuple[str, Any]]:
@@ -86,6 +91,8 @@ def _parts(path: str, value: Any) -> Iterable[tuple[str, Any]]:
         return _container_parts(path, enumerate(value), len(value))
     if isinstance(value, types.MethodType):
         return [(f"{path}.__self__", value.__self__)]
+    if isinstance(value, types.FunctionType) and value.__closure__:
+        return list(_closure_parts(path, value))
     if isinstance(value, (type, types.FunctionType, types.ModuleType)) or _is_data(value):
         return []
     return [(f"{path}.{name}", item) for name, item in _attributes(value).items()]
@@ -101,6 +108,15 @@ def _container_parts(
     if all(_is_data(item) for _, item in items):
         return []
     return [(f"{path}[{key!r}]", item) for key, item in items]
+
+
+def _closure_parts(path: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function closes over, by the names in its code."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f"{path}.__closure__[{name!r}]", cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
 
 
 def _is_data(value: Any) -> bool:

@@ -13,7 +13,15 @@ from typing import Any
 from pytest_dataloader.diagnose import pickling
 from pytest_dataloader.observe import clock, errors, processes, worker
 from pytest_dataloader.observe.epoch import EpochRecord
-from pytest_dataloader.observe.facts import IN_PROCESS, OK, RAISED, ErrorFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    IN_PROCESS,
+    OK,
+    RAISED,
+    DatasetFacts,
+    DifferenceFacts,
+    ErrorFacts,
+    RunRequest,
+)
 from pytest_dataloader.observe.starting import Starter
 from pytest_dataloader.observe.stderr import StderrTap
 from pytest_dataloader.observe.watchdog import Watchdog, ask_for_stacks
@@ -63,6 +71,10 @@ class Bench:
     # What this process held when the workers were started; empty where nobody compares.
     world: dict[str, list[str]] = field(default_factory=dict)
     names_used: dict[str, int] = field(default_factory=dict)
+    dataset: DatasetFacts | None = None
+    held_before: dict[str, list[str]] = field(default_factory=dict)
+    drifted: tuple[DifferenceFacts, ...] = ()
+    epoch_fields: tuple[str, ...] = ()
 
     @property
     def told(self) -> list[dict[str, Any]]:

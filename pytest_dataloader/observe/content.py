@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling, world
-from pytest_dataloader.observe import processes, worker
+from pytest_dataloader.observe import insight, processes, worker
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.epoch import EpochRecord, drive
 from pytest_dataloader.observe.facts import (
@@ -77,16 +77,25 @@ def _epoch(bench: Bench, context: Any, dog: Watchdog) -> None:
     _look_at(bench, loader, context)
     collate = loader.collate_fn
     _send_notes_along(bench, loader)
-    bench.stage = "start"
-    record = EpochRecord(epoch=0)
-    bench.records.append(record)
     try:
-        _drive(bench, loader, record, dog)
+        for epoch in range(bench.request.epochs):
+            _one_epoch(bench, loader, epoch, dog)
     except Exception:
         if bench.stage == "start":
             _say_what_does_not_travel(bench, loader, collate, context)
         raise
+    if bench.request.epochs > 1:
+        insight.after(bench, loader)
     bench.stage = "close"
+
+
+def _one_epoch(bench: Bench, loader: Any, epoch: int, dog: Watchdog) -> None:
+    bench.stage = "start"
+    record = EpochRecord(epoch=epoch)
+    bench.records.append(record)
+    if bench.request.epochs > 1:
+        insight.before_epoch(bench, loader, epoch)
+    _drive(bench, loader, record, dog)
 
 
 def _look_at(bench: Bench, loader: Any, context: Any) -> None:
@@ -139,22 +148,27 @@ def _send_notes_along(bench: Bench, loader: Any) -> None:
     if _starts_afresh(bench):
         carried = {f"loader.{name}": value for name, value in _riders(loader).items()}
         look = worker.Look(world.user_modules(), carried)
+    ride = insight.prepare(bench, loader, _riders(loader)) if bench.request.epochs > 1 else None
     loader.worker_init_fn = worker.StartNote(
-        loader.worker_init_fn, bench.journal, stderr_path, look
+        loader.worker_init_fn, bench.journal, stderr_path, look, ride
     )
-    loader.collate_fn = worker.CollateNote(loader.collate_fn, bench.journal, batched=batched)
+    loader.collate_fn = worker.CollateNote(
+        loader.collate_fn, bench.journal, batched=batched, insight=ride
+    )
 
 
 def _drive(bench: Bench, loader: Any, record: EpochRecord, dog: Watchdog) -> None:
-    def started() -> None:
-        bench.workers_started = processes.new_children(bench.before)
+    def begun() -> None:
+        known = set(bench.workers_started)
+        started = [p for p in processes.new_children(bench.before) if p not in known]
+        bench.workers_started += started
         bench.stage = "iterate"
 
     def taken(count: int) -> None:
         if count == bench.expected or count & (count - 1) == 0:
             _sample_memory(bench)
 
-    drive(loader, record, beat=dog.beat, started=started, taken=taken)
+    drive(loader, record, beat=dog.beat, started=begun, taken=taken)
 
 
 def _sample_memory(bench: Bench) -> None:
@@ -208,6 +222,10 @@ def _facts(
         notes=_notes(bench, told),
         in_order=bench.in_order,
         world=_world(bench, told),
+        randomness=insight.randomness(bench, told),
+        drifted=bench.drifted,
+        epoch_fields=bench.epoch_fields,
+        dataset=bench.dataset,
     )
 
 
@@ -227,6 +245,8 @@ def _world(bench: Bench, told: list[dict[str, Any]]) -> tuple[DifferenceFacts, .
 
 def _epochs(bench: Bench, told: list[dict[str, Any]]) -> tuple[EpochFacts, ...]:
     """The epochs that began; samples are counted where batches are collated."""
+    if bench.request.epochs > 1:
+        return insight.epochs(bench, told)
     samples = sum(note["samples"] for note in told if note["kind"] == "batch")
     return tuple(record.facts(samples if record.batches else 0) for record in bench.records)
 

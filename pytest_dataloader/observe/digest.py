@@ -88,6 +88,8 @@ def kind_of(value: Any) -> str:
         return f"{dtype} tensor of shape {list(value.shape)}"
     if _is_array(value):
         return f"{value.dtype} array of shape {list(value.shape)}"
+    if _is_image(value):
+        return f"{value.mode} image of size {list(value.size)}"
     return type(value).__qualname__
 
 
@@ -100,6 +102,9 @@ def preview(value: Any) -> str:
             return _listed(value.detach().reshape(-1)[:_PREVIEW_VALUES].tolist(), value.numel())
         if _is_array(value):
             return _listed(value.reshape(-1)[:_PREVIEW_VALUES].tolist(), value.size)
+        if _is_image(value):
+            pixels = value.tobytes()
+            return _listed(list(pixels[:_PREVIEW_VALUES]), len(pixels))
         text = reprlib.repr(value)
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
         return f"<{type(error).__name__} on reading it>"

@@ -28,8 +28,14 @@ class EpochRecord:
     arrivals: array.array[float] = field(default_factory=lambda: array.array("d"))
     waits: array.array[float] = field(default_factory=lambda: array.array("d"))
     not_compared: set[str] = field(default_factory=set)
+    indices: list[Any] | None = None
 
-    def facts(self, samples: int | None) -> EpochFacts:
+    def facts(
+        self,
+        samples: int | None,
+        sample_ids: tuple[str | None, ...] | None = None,
+        worker_samples: tuple[int, ...] = (),
+    ) -> EpochFacts:
         """The epoch as facts; ``samples`` were counted where batches are collated."""
         return EpochFacts(
             epoch=self.epoch,
@@ -41,6 +47,9 @@ class EpochRecord:
             arrivals_s=tuple(self.arrivals),
             waits_s=tuple(self.waits),
             not_compared=tuple(sorted(self.not_compared)),
+            sample_ids=sample_ids,
+            indices=_flat(self.indices),
+            worker_samples=worker_samples,
         )
 
     def take(self, batch: Any, asked: float) -> None:
@@ -56,6 +65,37 @@ class EpochRecord:
         elif self.batches < _BATCHES_WITH_DIGEST:
             self.batch_facts.append(BatchFacts(content.hex))
         self.batches += 1
+
+
+def _flat(indices: list[Any] | None) -> tuple[int, ...] | None:
+    """Indices of all batches in one row, or None where they are not whole numbers."""
+    if indices is None:
+        return None
+    flat = [i for item in indices for i in (item if isinstance(item, (list, tuple)) else [item])]
+    return tuple(int(i) for i in flat) if all(isinstance(i, int) for i in flat) else None
+
+
+class Recording:
+    """A sampler that notes what the user's own gives, in the record of the epoch that goes on."""
+
+    def __init__(self, inner: Any, records: list[EpochRecord]) -> None:
+        self.inner = inner
+        self.records = records
+
+    def __iter__(self) -> Iterator[Any]:
+        record = self.records[-1]
+        record.indices = []
+        for item in self.inner:
+            record.indices.append(item)
+            yield item
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("inner", "records"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
 
 def set_epoch(loader: Any, epoch: int) -> None:

@@ -13,7 +13,7 @@ CONTENT, TIMED, SCRIPT, IMPORT = "content", "timed", "script", "import"
 TRUE_START, WARM_START, IN_PROCESS = "true", "warm", "in-process"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class RunRequest:
     """What to run. ``content`` passes digest every batch; ``timed`` passes only read the clock."""
 
@@ -24,6 +24,7 @@ class RunRequest:
     script: str | None = None
     args: tuple[str, ...] = ()
     seconds: float = 1.0
+    epochs: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,33 @@ class EpochFacts:
     arrivals_s: tuple[float, ...]
     waits_s: tuple[float, ...]
     not_compared: tuple[str, ...] = ()
+    # In runs of several epochs: the identity of each sample, None where one has no content, and
+    # for a map-style dataset the indices that the sampler gave.
+    sample_ids: tuple[str | None, ...] | None = None
+    indices: tuple[int, ...] | None = None
+    # How many samples each worker made, in runs of several epochs.
+    worker_samples: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RandomnessFacts:
+    """The state of one generator in one worker over one epoch, as digests.
+
+    ``path`` leads to it from ``dataset`` or ``loader``, or names a global one. ``first`` is its
+    state when the worker had started (None in later epochs of persistent workers), ``states``
+    are those seen after its batches.
+    """
+
+    path: str
+    epoch: int
+    pid: int
+    first: str | None
+    states: tuple[str, ...]
+
+    @property
+    def used(self) -> bool:
+        """Whether numbers were drawn from it."""
+        return len({self.first, *self.states} - {None}) > 1
 
 
 @dataclass(frozen=True)
@@ -170,6 +198,24 @@ class ImportFacts:
 
 
 @dataclass(frozen=True)
+class DatasetFacts:
+    """What a dataset and its loader say of themselves.
+
+    ``places`` are ``file:line`` of its methods by name, ``iterators`` the paths of one-shot
+    iterators that it holds, ``sampler`` the dotted class of the loader's sampler.
+    """
+
+    kind: str
+    length: int | None
+    iterable: bool
+    persistent: bool
+    drop_last: bool
+    sampler: str
+    places: dict[str, str] = field(default_factory=dict)
+    iterators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """Everything that one run left behind; an end without an error is not yet a verdict."""
 
@@ -199,6 +245,12 @@ class RunFacts:
     most_processes: int = 0
     recursive_at: str | None = None
     world: tuple[DifferenceFacts, ...] = ()
+    # In runs of several epochs: generators; fields of the dataset in this process that an epoch
+    # changed in place; fields that set_epoch changed; and where the dataset's methods stand.
+    randomness: tuple[RandomnessFacts, ...] = ()
+    drifted: tuple[DifferenceFacts, ...] = ()
+    epoch_fields: tuple[str, ...] = ()
+    dataset: DatasetFacts | None = None
     imports: tuple[ImportFacts, ...] = ()
     duration_s: float = 0.0
 

@@ -11,6 +11,8 @@ from pytest_dataloader.observe.facts import DIED, HUNG, RAISED, ErrorFacts, Work
 from pytest_dataloader.observe.watchdog import Watchdog
 
 _DEATH_WORDS = ("exited unexpectedly", "killed by signal")
+_FRAMES_A_THREAD = 24
+_STACKS_CHARACTERS = 64_000
 _CUT_OFF = ("ConnectionResetError", "EOFError", "BrokenPipeError")
 
 
@@ -24,7 +26,7 @@ def outcome_of(
         return bench.outcome, None, None
     message = bench.error.message
     if bench.stage != "build" and _somebody_died(bench.error, workers):
-        told = errors.from_text(stderr, _stage_in_worker(stderr))
+        told = _last_words(stderr)
         return DIED, _manner_of_death(workers, message), told or bench.error
     return RAISED, f"{bench.error.type}: {message}", bench.error
 
@@ -34,6 +36,17 @@ def _hang(dog: Watchdog, stderr: str) -> tuple[str, str, ErrorFacts | None]:
     if lost:
         return HUNG, "a batch could not be sent", errors.from_text(lost, "send")
     return HUNG, f"no batch for {dog.timeout_s:g} s", None
+
+
+def _last_words(stderr: str) -> ErrorFacts | None:
+    """What a worker said before it died; that another was cut off by its death is no cause."""
+    stage, end = _stage_in_worker(stderr), len(stderr)
+    while end >= 0:
+        told = errors.from_text(stderr[:end], stage)
+        if told is None or told.type not in _CUT_OFF:
+            return told
+        end = stderr.rfind("Traceback (most recent call last):", 0, end)
+    return None
 
 
 def _somebody_died(error: ErrorFacts, workers: tuple[WorkerFacts, ...]) -> bool:
@@ -74,5 +87,15 @@ def stuck_at(dog: Watchdog, stderr: str) -> str:
     start = stderr.find("Thread 0x")
     current = stderr.find("Current thread 0x")
     places = [place for place in (start, current) if place >= 0]
-    workers = stderr[min(places) :][:6000] if places else ""
+    workers = _innermost(stderr[min(places) :])[:_STACKS_CHARACTERS] if places else ""
     return f"{workers}\n--- parent ---\n{dog.parent_stack[-3000:]}" if workers else dog.parent_stack
+
+
+def _innermost(stacks: str) -> str:
+    """Stacks without their outer frames: those of a forked worker are the whole test session's."""
+    kept, depth = [], 0
+    for line in stacks.splitlines():
+        depth = depth + 1 if line.startswith(" ") else 0
+        if depth <= _FRAMES_A_THREAD:
+            kept.append(line)
+    return "\n".join(kept)

@@ -8,6 +8,7 @@ import math
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytest_dataloader.observe.facts import RateFacts
 _WINDOWS = 10
 _FEWEST_BATCHES = 8
 _SLOW_FACTOR = 5.0
+_POLL_S = 0.02
 # Two-sided 95 % quantiles of Student's t for 1 to 9 degrees of freedom (any table of it).
 _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
@@ -145,41 +147,56 @@ def _samples_a_batch(loader: Any) -> int | None:
 
 
 @contextlib.contextmanager
-def alone_on_this_machine() -> Iterator[None]:
-    """Hold the machine's one place for timed passes; waits for others, freed on death.
+def alone_on_this_machine(deadline_s: float = 120.0) -> Iterator[None]:
+    """Hold the machine's one place for timed passes; freed on death.
 
-    The lock is taken on this very file, so that none is left behind.
+    The lock is taken on this very file, so that none is left behind. Raises `NoRate` if others
+    hold it for ``deadline_s``.
     """
     fd = os.open(__file__, os.O_RDONLY)
     try:
-        _lock(fd)
-        yield
+        _take(fd, time.monotonic() + deadline_s, deadline_s)
+        try:
+            yield
+        finally:
+            _unlock(fd)
     finally:
-        _unlock(fd)
         os.close(fd)
+
+
+def _take(fd: int, deadline: float, waited_s: float) -> None:
+    while True:
+        try:
+            _lock(fd)
+        except OSError as held:
+            if time.monotonic() > deadline:
+                raise NoRate(
+                    f"other timed passes held this machine for {waited_s:g} s"
+                ) from held
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 if sys.platform == "win32":
     import msvcrt
 
+    # Far behind the end of the file: Windows would keep others from reading a locked byte.
+    _PLACE = 1 << 30
+
     def _lock(fd: int) -> None:
-        while True:
-            try:
-                msvcrt.locking(fd, msvcrt.LK_LOCK, 1)  # gives up after ten seconds
-            except OSError:
-                continue
-            return
+        os.lseek(fd, _PLACE, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
     def _unlock(fd: int) -> None:
-        os.lseek(fd, 0, os.SEEK_SET)
-        with contextlib.suppress(OSError):
-            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+        os.lseek(fd, _PLACE, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
 else:
     import fcntl
 
     def _lock(fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)

@@ -23,8 +23,7 @@ def run_timed(bench: Bench) -> RunFacts:
     caught: list[warnings.WarningMessage] = []
     with bench.tools.tap.during(), recorded(caught), seeded(bench.request.seed):
         try:
-            with rate.alone_on_this_machine(), dog.watching():
-                bench.guarded(lambda: found.append(_measured(bench, context, dog)))
+            bench.guarded(lambda: found.append(_alone(bench, context, dog)))
         except RunInterrupted:
             bench.outcome = HUNG
         gc.collect()
@@ -38,6 +37,11 @@ def run_timed(bench: Bench) -> RunFacts:
         rate=found[0] if found else None,
         no_rate_reason=None if found else _no_rate(bench, dog),
     )
+
+
+def _alone(bench: Bench, context: Any, dog: Watchdog) -> RateFacts:
+    with rate.alone_on_this_machine(), dog.watching():
+        return _measured(bench, context, dog)
 
 
 def _measured(bench: Bench, context: Any, dog: Watchdog) -> RateFacts:

@@ -66,11 +66,13 @@ class StartNote:
         journal: Journal,
         stderr_path: str,
         look: Look | None = None,
+        insight: Any = None,
     ) -> None:
         self.inner = inner
         self.journal = journal
         self.stderr_path = stderr_path
         self.look = look
+        self.insight = insight
 
     def __call__(self, worker_id: int) -> None:
         join_stderr(self.stderr_path)
@@ -81,6 +83,8 @@ class StartNote:
             self._look()
         if self.inner is not None:
             self.inner(worker_id)
+        if self.insight is not None:
+            self.journal.note("states", at=time.monotonic(), states=self.insight.states())
 
     def _look(self) -> None:
         """Note what this worker holds; one that fails is told as such, not as the user's error."""
@@ -112,15 +116,27 @@ class Look:
 class CollateNote:
     """A ``collate_fn`` that calls the user's own and notes who made a batch, and of how many."""
 
-    def __init__(self, inner: Callable[[Any], Any], journal: Journal, *, batched: bool) -> None:
+    def __init__(
+        self,
+        inner: Callable[[Any], Any],
+        journal: Journal,
+        *,
+        batched: bool,
+        insight: Any = None,
+    ) -> None:
         self.inner = inner
         self.journal = journal
         self.batched = batched
+        self.insight = insight
 
     def __call__(self, samples: Any) -> Any:
         count = len(samples) if self.batched and hasattr(samples, "__len__") else 1
+        seen = {}
+        if self.insight is not None:
+            seen = self.insight.of_batch(samples, batched=self.batched)
         batch = self.inner(samples)
-        self.journal.note("batch", samples=count, cpu=time.process_time(), at=time.monotonic())
+        cpu, at = time.process_time(), time.monotonic()
+        self.journal.note("batch", samples=count, cpu=cpu, at=at, **seen)
         return batch
 
 

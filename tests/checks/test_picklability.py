@@ -148,8 +148,16 @@ def test_unpicklable_where_no_part_was_found_is_the_dataset() -> None:
     ]
 
 
-def test_a_start_that_fails_for_another_reason_is_not_unpicklable() -> None:
-    told = error("start", "OSError", "too many processes", traceback="in start\n    os.fork()")
+@pytest.mark.parametrize(
+    "traceback",
+    [
+        'File "popen_fork.py", line 66, in _launch\n    os.fork()',
+        'File "/project/words.py", line 3, in dump\n    open(path)',
+        'File "multiprocessing/reduction.py", line 1, in steal_handle\n    close()',
+    ],
+)
+def test_a_start_that_fails_for_another_reason_is_not_unpicklable(traceback) -> None:
+    told = error("start", "OSError", "too many of them", traceback=traceback)
     assert said(refused(told=told)) == []
 
 

@@ -519,6 +519,25 @@ def test_the_heaviest_parts_are_named_heaviest_first() -> None:
     assert travel.bytes > sum(size for _, size in travel.heaviest[:2])
 
 
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (Subset(Holder(x=np.zeros(40_000)), [0]), "dataset.dataset.x"),
+        (Holder(parts={"a": [np.zeros(40_000)], "b": b"x"}), "dataset.parts['a'][0]"),
+        (Holder(halves={"a": np.zeros(40_000), "b": np.zeros(40_000)}), "dataset.halves"),
+        (Holder(of_a_library=io.BytesIO(b"x" * 300_000)), "dataset.of_a_library"),
+        (Holder(text="x" * 300_000), "dataset.text"),
+        (Holder(state=ListState(b"x" * 300_000)), "dataset.state"),
+        (Holder(many=list(range(100_000, 200_000))), "dataset.many"),
+    ],
+)
+def test_the_heaviest_part_is_looked_for_inside(value: Any, path: str) -> None:
+    travel = weigh({"dataset": value}, SPAWN)
+
+    assert travel is not None
+    assert travel.heaviest[0][0] == path
+
+
 def test_the_modules_of_what_travels_by_name_are_kept() -> None:
     travel = weigh({"dataset": Holder(f=module_level)}, SPAWN)
 

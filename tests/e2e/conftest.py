@@ -50,6 +50,7 @@ class Session:
     report: dict[str, Any] | None
     left_processes: tuple[str, ...]
     left_files: tuple[str, ...]
+    left_memory: frozenset[str]
 
     @property
     def words(self) -> str:
@@ -139,6 +140,7 @@ class Runner:
         mark = uuid.uuid4().hex
         # short, because the paths of sockets lie in it
         scratch = Path(tempfile.mkdtemp(prefix="dl-"))
+        memory = shared_memory()
         began = time.monotonic()
         try:
             status, text = _finish(
@@ -150,8 +152,22 @@ class Runner:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return Session(
-            status, text, seconds, folder, _tests(folder), _report(folder), left, files
+            status,
+            text,
+            seconds,
+            folder,
+            _tests(folder),
+            _report(folder),
+            left,
+            files,
+            shared_memory() - memory,
         )
+
+
+def shared_memory() -> frozenset[str]:
+    """The names in shared memory, of whoever; none where there is no such folder."""
+    folder = Path("/dev/shm")
+    return frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
 
 
 def _environment(mark: str, scratch: Path) -> dict[str, str]:

@@ -59,7 +59,10 @@ def one_error(message: str) -> str:
             "dl_start_methods = thread",
             f"the ini key dl_start_methods: 'thread' is not a start method; valid: {METHODS}",
         ),
-        ("dl_num_workers = -1", f"the ini key dl_num_workers: '-1' is not a worker count; {COUNTS}"),
+        (
+            "dl_num_workers = -1",
+            f"the ini key dl_num_workers: '-1' is not a worker count; {COUNTS}",
+        ),
         (
             "dl_true_starts = perhaps",
             "the ini key dl_true_starts: 'perhaps' is neither yes nor no; valid: true, yes, 1, "

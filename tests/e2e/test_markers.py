@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Runner, Session, line_of
+from .conftest import Runner, Session, line_of, one_line
 
 BAD = """
     import subprocess
@@ -173,11 +173,10 @@ def test_a_sound_pipeline_passes(session: Session, name: str) -> None:
 def test_noise_is_not_repeatable(session: Session, name: str) -> None:
     test = session.tests[f"TestNoise {name}[fork-w2]"]
     assert test.outcome == "failed"
-    assert test.words.startswith(
-        f"test_it.py::TestNoise::{name} under fork-w2: 1 error\n"
-        "  error not-repeatable: batch [fork-w2]\n"
-        "      expected seed 0 to give the same batches again, got others: batch 0 is the first "
-        "that\n      differs, at batch: first has uint8 tensor of shape [4, 4] ["
+    assert one_line(test.words).startswith(
+        f"test_it.py::TestNoise::{name} under fork-w2: 1 error error not-repeatable: batch "
+        "[fork-w2] expected seed 0 to give the same batches again, got others: batch 0 is the "
+        "first that differs, at batch: first has int64 tensor of shape [4, 4] ["
     )
 
 
@@ -207,9 +206,7 @@ def test_a_failing_body_keeps_its_findings(session: Session) -> None:
     assert test.outcome == "failed"
     assert "assert 1 == 2" in test.words
     assert "dataloader findings" in session.text
-    assert set(session.findings("test_it.py::TestNoise::test_body_fails_too")) == {
-        "not-repeatable"
-    }
+    assert set(session.findings("test_it.py::TestNoise::test_body_fails_too")) == {"not-repeatable"}
 
 
 def test_a_script_without_a_main_guard(session: Session) -> None:

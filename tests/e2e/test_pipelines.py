@@ -264,9 +264,9 @@ def test_batches_are_the_users_own(session: Session, source: str, config: str) -
     names = ["test_seen", *MORE_TESTS[source]]
     tests = {name: session.tests[f"{source} {name}[{config}]"] for name in names}
     words = "\n".join(test.words for test in tests.values())
-    assert {name: test.outcome for name, test in tests.items()} == dict.fromkeys(
-        names, "passed"
-    ), words
+    assert {name: test.outcome for name, test in tests.items()} == dict.fromkeys(names, "passed"), (
+        words
+    )
 
 
 def test_nothing_else_was_run(session: Session) -> None:

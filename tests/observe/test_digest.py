@@ -411,6 +411,13 @@ class Unreadable:
         raise LookupError("no")
 
 
+def test_an_image_is_told_by_its_size_and_pixels() -> None:
+    image = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+
+    assert kind_of(image) == "RGB image of size [4, 4]"
+    assert preview(image) == "[0, 1, 2, 3, 4, 5, ...]"
+
+
 def test_a_preview_of_what_cannot_be_read_says_so() -> None:
     assert preview(Unreadable()).startswith("<Unreadable instance at 0x")
     assert kind_of(Unreadable()) == "Unreadable"

@@ -1,4 +1,4 @@
-"""A folder for the files that a pipeline reads; it lasts as long as the process that asks for it."""
+"""Where a pipeline keeps its files: a folder that lasts as long as the process that asks for it."""
 
 import shutil
 import tempfile

@@ -1,0 +1,229 @@
+"""Completeness: every sample exactly once, true lengths, a second epoch that is not empty."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pytest_dataloader.checks.asked import Complete
+from pytest_dataloader.checks.catalogue import BY_NAME
+from pytest_dataloader.checks.evidence import Evidence, Question, shown_path
+from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
+from pytest_dataloader.observe.facts import DatasetFacts, EpochFacts, RunFacts, RunRequest
+
+_DISTRIBUTED = "torch.utils.data.distributed.DistributedSampler"
+
+
+def needs(_asked: Complete, question: Question) -> list[RunRequest]:
+    """A run of several epochs, and the same without workers: that is what the data is."""
+    return [question.epochs(), question.epochs(question.config.without_workers())]
+
+
+def failed(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """A later epoch that does not come to its end leaves nothing to judge."""
+    run = evidence.get(evidence.question.epochs())
+    if run is not None and not run.ok:
+        yield NotJudged(f"a run of several epochs did not come to its end: {run.reason}")
+
+
+def each_sample_once(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """An iterable dataset gives with workers what it gives without them, once."""
+    run, alone = evidence.epochs, evidence.epochs_in_process
+    if run is None or run.dataset is None or not run.dataset.iterable:
+        return
+    if alone is None:
+        if evidence.config.has_workers:
+            yield NotJudged("what the data is without workers is not known: that run fails")
+        return
+    if not evidence.config.has_workers:
+        return
+    got, truth = run.epochs[0], alone.epochs[0]
+    if not truth.samples:
+        return
+    if _is_stable(alone) and _known(got) and _known(truth):
+        yield from _by_identity(evidence, run, got, truth)
+    else:
+        yield from _by_count(evidence, run, got, truth)
+
+
+def _known(epoch: EpochFacts) -> bool:
+    return epoch.sample_ids is not None and None not in epoch.sample_ids
+
+
+def _is_stable(alone: RunFacts) -> bool:
+    """Whether samples can be told by their content: two epochs give the same ones.
+
+    A second epoch that is empty says nothing against it.
+    """
+    first, second = alone.epochs[:2]
+    return not second.batches or Counter(first.sample_ids) == Counter(second.sample_ids)
+
+
+def _by_identity(
+    evidence: Evidence, run: RunFacts, got: EpochFacts, truth: EpochFacts
+) -> Iterator[Finding]:
+    ours, wanted = Counter(got.sample_ids), Counter(truth.sample_ids)
+    more, fewer = ours - wanted, wanted - ours
+    places = [i for i, identity in enumerate(truth.sample_ids or ()) if identity in (more or fewer)]
+    first = f"; the first are samples {', '.join(map(str, places[:5]))}" if places else ""
+    if more:
+        yield _duplicated(evidence, run, got, truth, f"{sum(more.values())} too many{first}")
+    if fewer:
+        yield _lost(evidence, run, got, truth, f"{sum(fewer.values())} never came{first}")
+
+
+def _by_count(
+    evidence: Evidence, run: RunFacts, got: EpochFacts, truth: EpochFacts
+) -> Iterator[Finding]:
+    samples, wanted = got.samples or 0, truth.samples or 0
+    if samples > wanted:
+        yield _duplicated(evidence, run, got, truth, f"{samples - wanted} too many")
+    elif samples < wanted:
+        yield _lost(evidence, run, got, truth, f"{wanted - samples} never came")
+
+
+def _duplicated(
+    evidence: Evidence, run: RunFacts, got: EpochFacts, truth: EpochFacts, detail: str
+) -> Finding:
+    workers = evidence.config.num_workers or 1
+    whole = got.samples == workers * (truth.samples or 0)
+    why = ": every worker gives the whole stream" if whole and workers > 1 else ""
+    message = (
+        f"expected each of the {truth.samples} samples once, got {got.samples} samples under "
+        f"{evidence.config.id}, {detail}{why}"
+    )
+    return _finding("duplicated-samples", ERROR, evidence, _place(run, "__iter__"), message)
+
+
+def _lost(
+    evidence: Evidence, run: RunFacts, got: EpochFacts, truth: EpochFacts, detail: str
+) -> Finding:
+    dropped = run.dataset is not None and run.dataset.drop_last
+    why = ": drop_last drops each worker's last, smaller batch" if dropped else ""
+    message = (
+        f"expected each of the {truth.samples} samples once, got {got.samples} samples under "
+        f"{evidence.config.id}, {detail}{why}"
+    )
+    severity = INFO if dropped else ERROR
+    return _finding("lost-samples", severity, evidence, _place(run, "__iter__"), message)
+
+
+def _place(run: RunFacts, method: str) -> str:
+    """Where the dataset's method stands, or its name."""
+    places = run.dataset.places if run.dataset is not None else {}
+    return shown_path(places[method]) if method in places else f"dataset.{method}"
+
+
+def epochs_come_again(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """A second epoch gives samples as the first one did."""
+    run = evidence.epochs
+    if run is None or run.dataset is None or not run.epochs[0].batches:
+        return
+    empty = [epoch.epoch for epoch in run.epochs[1:] if not epoch.batches]
+    if not empty:
+        return
+    iterators = run.dataset.iterators
+    why = f": {iterators[0]} is an iterator that the first epoch used up" if iterators else ""
+    message = (
+        f"expected about {run.epochs[0].samples} samples in each epoch, got none in epoch "
+        f"{empty[0]}{why}"
+    )
+    culprit = iterators[0] if iterators else _place(run, "__iter__")
+    yield _finding("empty-epoch", ERROR, evidence, culprit, message)
+
+
+def lengths_are_true(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """``len(dataset)`` of an iterable dataset is the number of samples that come."""
+    run = evidence.epochs
+    if run is None or run.dataset is None or run.dataset.length is None:
+        return
+    if not run.dataset.iterable or evidence.config.has_workers or run.dataset.drop_last:
+        return
+    samples = run.epochs[0].samples
+    if samples != run.dataset.length:
+        message = f"expected len(dataset) = {run.dataset.length} samples, got {samples}"
+        yield _finding("wrong-length", ERROR, evidence, _place(run, "__len__"), message)
+
+
+def no_epoch_ends_early(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """All batches that the sampler asks for come: a StopIteration ends an epoch without a word."""
+    run = evidence.epochs
+    expected = run.expected_batches if run is not None else None
+    if run is None or expected is None:
+        return
+    short = [epoch for epoch in run.epochs if epoch.batches < expected]
+    if short:
+        message = (
+            f"expected {expected} batches as len(loader) says, got {short[0].batches} in epoch "
+            f"{short[0].epoch} without an error: a StopIteration in the making of a sample or batch "
+            "ends the epoch"
+        )
+        yield _finding("silent-truncation", ERROR, evidence, _place(run, "__getitem__"), message)
+
+
+def no_worker_is_idle(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """Each worker of an iterable dataset has samples to give, where there are enough."""
+    run = evidence.epochs
+    if run is None or run.dataset is None or not run.dataset.iterable:
+        return
+    workers, busy = evidence.config.num_workers or 0, len(run.epochs[0].worker_samples)
+    if busy < workers <= (run.epochs[0].samples or 0):
+        message = (
+            f"expected {workers} workers to have samples, but only {busy} gave any of the "
+            f"{run.epochs[0].samples}"
+        )
+        yield _finding("empty-worker", WARNING, evidence, _place(run, "__iter__"), message)
+
+
+def epochs_reach_workers(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """What ``set_epoch`` sets on the dataset reaches persistent workers, which hold old copies."""
+    run, alone = evidence.epochs, evidence.epochs_in_process
+    if run is None or alone is None or run.dataset is None or not run.dataset.persistent:
+        return
+    if not run.epoch_fields or not evidence.config.has_workers:
+        return
+    same = run.epochs[0].batch_multiset == run.epochs[1].batch_multiset
+    differs = alone.epochs[0].batch_multiset != alone.epochs[1].batch_multiset
+    if same and differs:
+        field = run.epoch_fields[0]
+        message = (
+            f"expected the second epoch to see what set_epoch(1) sets, but persistent workers keep "
+            f"the {field} of their start: their epochs are the same, without workers they differ"
+        )
+        yield _finding("stale-worker-state", ERROR, evidence, field, message)
+
+
+def sampler_covers_the_data(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """What a distributed sampler leaves to other ranks, or pads, is information."""
+    run = evidence.epochs
+    described: DatasetFacts | None = run.dataset if run is not None else None
+    if run is None or described is None or described.sampler != _DISTRIBUTED:
+        return
+    indices = run.epochs[0].indices
+    if indices is None or described.length is None:
+        return
+    left = described.length - len(set(indices))
+    if left > 0:
+        message = (
+            f"expected {described.length} samples over all ranks; this rank gives {len(indices)}, "
+            f"{left} are left to others"
+        )
+        yield _finding("lost-samples", INFO, evidence, "loader.sampler", message)
+
+
+def _finding(
+    code: str, severity: str, evidence: Evidence, culprit: str, message: str
+) -> Finding:
+    return Finding(code, severity, (evidence.config,), culprit, message, BY_NAME[code].mend)
+
+
+CHECKS = (
+    failed,
+    each_sample_once,
+    epochs_come_again,
+    lengths_are_true,
+    no_epoch_ends_early,
+    no_worker_is_idle,
+    epochs_reach_workers,
+    sampler_covers_the_data,
+)

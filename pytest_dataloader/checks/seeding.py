@@ -1,0 +1,171 @@
+"""Seeding: workers draw different random numbers, epochs differ, stored data stays, seeds matter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pytest_dataloader.checks.asked import Seeding
+from pytest_dataloader.checks.catalogue import BY_NAME
+from pytest_dataloader.checks.evidence import Evidence, Question
+from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
+from pytest_dataloader.observe.facts import EpochFacts, RandomnessFacts, RunFacts, RunRequest
+
+_GLOBAL = ("random", "numpy.random", "torch")
+
+
+def needs(_asked: Seeding, question: Question) -> list[RunRequest]:
+    """A run of several epochs, and the first two seeds to see whether they matter."""
+    seeds = [RunRequest(question.config, seed) for seed in question.seeds[:2]]
+    return [question.epochs(), *seeds]
+
+
+def failed(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
+    """A later epoch that does not come to its end leaves nothing to judge."""
+    run = evidence.get(evidence.question.epochs())
+    if run is not None and not run.ok:
+        yield NotJudged(f"a run of several epochs did not come to its end: {run.reason}")
+
+
+def workers_draw_differently(
+    evidence: Evidence, _asked: Seeding
+) -> Iterator[Finding | NotJudged]:
+    """No generator begins an epoch in one state in two workers and is drawn from in both.
+
+    torch seeds ``random``, ``numpy.random`` and ``torch`` in each worker with the base seed plus
+    the worker's id (PyTorch docs, torch.utils.data, "Randomness in multi-process data loading");
+    a generator that the dataset holds is copied as it is.
+    """
+    run = evidence.epochs
+    for path, drawn in _by_path(run, epoch=0).items():
+        used = [one for one in drawn if _draws_for_samples(one)]
+        firsts = Counter(one.first for one in used if one.first is not None)
+        same = max(firsts.values(), default=0)
+        if same < 2:
+            continue
+        what = (
+            f"{path} (global) was seeded alike" if path in _GLOBAL else f"{path} is the same copy"
+        )
+        message = (
+            f"expected each worker to draw random numbers of its own, but {what} in {same} of "
+            f"{len(drawn)} {evidence.config.start_method} workers, which draw the same numbers"
+        )
+        yield _finding("duplicate-randomness", ERROR, evidence, _culprit(path), message)
+
+
+def _by_path(run: RunFacts | None, epoch: int) -> dict[str, list[RandomnessFacts]]:
+    found: dict[str, list[RandomnessFacts]] = {}
+    for one in run.randomness if run is not None else ():
+        if one.epoch == epoch:
+            found.setdefault(one.path, []).append(one)
+    return found
+
+
+def _draws_for_samples(one: RandomnessFacts) -> bool:
+    """Whether numbers are drawn as samples are made, and not only once before the first of them.
+
+    All workers may well shuffle a list of shards alike before each takes its own part.
+    """
+    if len(one.states) < 2:
+        return one.used
+    return len(set(one.states)) > 1
+
+
+def _culprit(path: str) -> str:
+    return "loader.worker_init_fn" if path in _GLOBAL else path
+
+
+def epochs_differ(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
+    """What is random is so anew in each epoch."""
+    run = evidence.epochs
+    if run is None:
+        return
+    repeated = [path for path in _by_path(run, 0) if _begins_alike(run, path)]
+    for path in repeated:
+        message = (
+            f"expected other random numbers in the second epoch, but {path} begins it in the state "
+            "in which it began the first: its augmentation repeats"
+        )
+        yield _finding("epochs-identical", ERROR, evidence, _culprit(path), message)
+    if repeated or not _random(evidence, run) or not _same_content(run.epochs[0], run.epochs[1]):
+        return
+    if run.epoch_fields and run.dataset is not None and run.dataset.persistent:
+        return  # told as stale-worker-state
+    message = (
+        f"expected other batches in the second epoch of a pipeline that draws random numbers, got "
+        f"the same {run.epochs[0].batches} batches under {evidence.config.id}"
+    )
+    yield _finding("epochs-identical", WARNING, evidence, "dataset", message)
+
+
+def _begins_alike(run: RunFacts, path: str) -> bool:
+    """Whether workers that were started anew for the second epoch draw from the same state."""
+    states = []
+    for epoch in (0, 1):
+        drawn = [one for one in _by_path(run, epoch).get(path, []) if _draws_for_samples(one)]
+        states.append({one.first for one in drawn} - {None})
+    return bool(states[0]) and states[0] == states[1]
+
+
+def _random(evidence: Evidence, run: RunFacts) -> bool:
+    """Whether anything is random here: numbers are drawn for samples, or the seed matters."""
+    names = [one for one in run.randomness if one.path != "torch" or evidence.config.has_workers]
+    return any(_draws_for_samples(one) for one in names) or _seeds_differ(evidence) is True
+
+
+def _seeds_differ(evidence: Evidence) -> bool | None:
+    """Whether two seeds give other batches; None where that is not known."""
+    runs = [
+        evidence.get(RunRequest(evidence.config, seed)) for seed in evidence.question.seeds[:2]
+    ]
+    known = [run.digest for run in runs if run is not None and run.ok]
+    return known[0] != known[1] if len(known) == 2 else None
+
+
+def _same_content(one: EpochFacts, other: EpochFacts) -> bool:
+    return one.batches > 0 and one.digest == other.digest
+
+
+def stored_data_stays(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
+    """Making a sample does not edit what the dataset stores."""
+    run = evidence.epochs
+    if run is None or not run.drifted or _samples(run.epochs[0]) == _samples(run.epochs[1]):
+        return
+    drift = run.drifted[0]
+    message = (
+        f"expected the stored data to stay as it was, but {drift.path} is {drift.parent} before "
+        f"and {drift.child} after {len(run.epochs)} epochs, and the samples of the epochs differ"
+    )
+    severity = WARNING if _random(evidence, run) else ERROR
+    yield _finding("epochs-drift", severity, evidence, drift.path, message)
+
+
+def _samples(epoch: EpochFacts) -> Counter[str | None] | str | None:
+    """What the samples of an epoch are, whatever their order."""
+    return Counter(epoch.sample_ids) if epoch.sample_ids else epoch.batch_multiset
+
+
+def seeds_matter(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
+    """Where random numbers are drawn for samples, another seed gives other batches."""
+    run = evidence.epochs
+    if run is None or _seeds_differ(evidence) is not False:
+        return
+    held = [one.path for one in run.randomness if _draws_for_samples(one)]
+    names = [path for path in dict.fromkeys(held) if path not in _GLOBAL]
+    if not names:
+        return
+    seeds = " and ".join(map(str, evidence.question.seeds[:2]))
+    message = (
+        f"expected seeds {seeds} to give other batches, got the same: {names[0]} is drawn from, "
+        "but has a fixed seed of its own"
+    )
+    yield _finding("seed-ignored", WARNING, evidence, names[0], message)
+
+
+def _finding(
+    code: str, severity: str, evidence: Evidence, culprit: str, message: str
+) -> Finding:
+    return Finding(code, severity, (evidence.config,), culprit, message, BY_NAME[code].mend)
+
+
+CHECKS = (failed, workers_draw_differently, epochs_differ, stored_data_stays, seeds_matter)
