@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a session without our marks needs their names, not what they say
     from pytest_dataloader.checks.asked import (
+        Complete,
         Deterministic,
         NoRecursiveSpawn,
         Picklable,
+        Seeding,
         Throughput,
     )
     from pytest_dataloader.marks import Allow, Axes, Conforms
@@ -83,6 +85,20 @@ def dl_deterministic(
     axes = _listed("across", across, lambda v: v in ACROSS, valid)
     _need(axes is not None, "across", valid, across)
     return Deterministic(numbers, axes)
+
+
+def dl_seeding() -> Seeding:
+    """workers draw different random numbers, epochs differ, seeds matter."""
+    from pytest_dataloader.checks.asked import Seeding
+
+    return Seeding()
+
+
+def dl_complete() -> Complete:
+    """every sample exactly once, len() true, a second epoch not empty."""
+    from pytest_dataloader.checks.asked import Complete
+
+    return Complete()
 
 
 def dl_no_recursive_spawn(script: str | None = None, args: Sequence[str] = ()) -> NoRecursiveSpawn:
@@ -194,6 +210,8 @@ MARKERS: dict[str, Callable[..., Any]] = {
     for function in (
         dl_picklable,
         dl_deterministic,
+        dl_seeding,
+        dl_complete,
         dl_no_recursive_spawn,
         dl_throughput,
         dl_conforms,

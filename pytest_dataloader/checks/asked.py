@@ -60,4 +60,6 @@ class Complete:
     """Every sample comes exactly once, lengths are true, a second epoch is not empty."""
 
 
-Asked = Complete | Seeding | Portable | Picklable | Deterministic | NoRecursiveSpawn | Throughput | Runs
+Asked = (
+    Complete | Seeding | Portable | Picklable | Deterministic | NoRecursiveSpawn | Throughput | Runs
+)

@@ -155,8 +155,8 @@ def no_epoch_ends_early(evidence: Evidence, _asked: Complete) -> Iterator[Findin
     if short:
         message = (
             f"expected {expected} batches as len(loader) says, got {short[0].batches} in epoch "
-            f"{short[0].epoch} without an error: a StopIteration in the making of a sample or batch "
-            "ends the epoch"
+            f"{short[0].epoch} without an error: a StopIteration in the making of a sample or "
+            "batch ends the epoch"
         )
         yield _finding("silent-truncation", ERROR, evidence, _place(run, "__getitem__"), message)
 
@@ -211,9 +211,7 @@ def sampler_covers_the_data(evidence: Evidence, _asked: Complete) -> Iterator[Fi
         yield _finding("lost-samples", INFO, evidence, "loader.sampler", message)
 
 
-def _finding(
-    code: str, severity: str, evidence: Evidence, culprit: str, message: str
-) -> Finding:
+def _finding(code: str, severity: str, evidence: Evidence, culprit: str, message: str) -> Finding:
     return Finding(code, severity, (evidence.config,), culprit, message, BY_NAME[code].mend)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pytest_dataloader.checks.asked import Deterministic
 from pytest_dataloader.checks.catalogue import BY_NAME
@@ -131,7 +132,8 @@ def _same_set(one: RunFacts, other: RunFacts) -> bool:
 
 def _repeatable(evidence: Evidence, asked: Deterministic) -> bool:
     """Whether this configuration gives the same again; if not, that is the finding to tell."""
-    return not any(isinstance(found, Finding) for found in repeats(evidence, asked))
+    over_runs = replace(asked, across=("runs",))
+    return not any(isinstance(found, Finding) for found in repeats(evidence, over_runs))
 
 
 def _rebuilt(one: RunFacts, other: RunFacts) -> bool:

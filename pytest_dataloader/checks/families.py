@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_dataloader.checks import (
+    completeness,
     determinism,
     picklability,
     portability,
     runs,
+    seeding,
     spawning,
     throughput,
 )
 from pytest_dataloader.checks.asked import (
     Asked,
+    Complete,
     Deterministic,
     NoRecursiveSpawn,
     Picklable,
     Portable,
     Runs,
+    Seeding,
     Throughput,
 )
 from pytest_dataloader.checks.evidence import Evidence, Question
@@ -57,6 +61,8 @@ FAMILIES: dict[type, Family] = {
     Picklable: Family("picklability", picklability.needs, picklability.CHECKS, _starts_afresh),
     Deterministic: Family("determinism", determinism.needs, determinism.CHECKS),
     NoRecursiveSpawn: Family("spawning", spawning.needs, spawning.CHECKS, _starts_afresh),
+    Seeding: Family("seeding", seeding.needs, seeding.CHECKS),
+    Complete: Family("completeness", completeness.needs, completeness.CHECKS),
     Portable: Family("portability", portability.needs, portability.CHECKS, _forks),
     Throughput: Family("throughput", throughput.needs, throughput.CHECKS),
 }
@@ -66,6 +72,8 @@ CONFORMANCE: tuple[Asked, ...] = (
     Runs(),
     Picklable(),
     Deterministic(),
+    Seeding(),
+    Complete(),
     NoRecursiveSpawn(),
     Portable(),
 )

@@ -1,4 +1,4 @@
-"""Seeding: workers draw different random numbers, epochs differ, stored data stays, seeds matter."""
+"""Seeding: workers draw other random numbers, epochs differ, data stays, seeds matter."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def failed(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]
         yield NotJudged(f"a run of several epochs did not come to its end: {run.reason}")
 
 
-def workers_draw_differently(
-    evidence: Evidence, _asked: Seeding
-) -> Iterator[Finding | NotJudged]:
+def workers_draw_differently(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
     """No generator begins an epoch in one state in two workers and is drawn from in both.
 
     torch seeds ``random``, ``numpy.random`` and ``torch`` in each worker with the base seed plus
@@ -115,9 +113,7 @@ def _random(evidence: Evidence, run: RunFacts) -> bool:
 
 def _seeds_differ(evidence: Evidence) -> bool | None:
     """Whether two seeds give other batches; None where that is not known."""
-    runs = [
-        evidence.get(RunRequest(evidence.config, seed)) for seed in evidence.question.seeds[:2]
-    ]
+    runs = [evidence.get(RunRequest(evidence.config, seed)) for seed in evidence.question.seeds[:2]]
     known = [run.digest for run in runs if run is not None and run.ok]
     return known[0] != known[1] if len(known) == 2 else None
 
@@ -162,9 +158,7 @@ def seeds_matter(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJ
     yield _finding("seed-ignored", WARNING, evidence, names[0], message)
 
 
-def _finding(
-    code: str, severity: str, evidence: Evidence, culprit: str, message: str
-) -> Finding:
+def _finding(code: str, severity: str, evidence: Evidence, culprit: str, message: str) -> Finding:
     return Finding(code, severity, (evidence.config,), culprit, message, BY_NAME[code].mend)
 
 

@@ -6,6 +6,7 @@ objects are opened by their ``__dict__`` and slots and never asked for a state.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -113,10 +114,8 @@ def _container_parts(
 def _closure_parts(path: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function closes over, by the names in its code."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        with contextlib.suppress(ValueError):  # a cell that is not filled yet
             yield f"{path}.__closure__[{name!r}]", cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
 
 
 def _is_data(value: Any) -> bool:
@@ -149,10 +148,8 @@ def _attributes(value: Any) -> dict[str, Any]:
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
             if isinstance(member, types.MemberDescriptorType):
-                try:
+                with contextlib.suppress(AttributeError):  # a slot that is not filled
                     found.setdefault(name, member.__get__(value))
-                except AttributeError:
-                    continue
     return found
 
 

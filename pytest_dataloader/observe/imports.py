@@ -13,6 +13,7 @@ import psutil
 from pytest_dataloader.observe import errors, importprobe, processes
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.facts import (
+    DIED,
     HUNG,
     IN_PROCESS,
     OK,
@@ -55,15 +56,25 @@ def run_imports(bench: Bench) -> RunFacts:
         with contextlib.suppress(ProcessLookupError):
             _end_with_children(process)
         stderr = bench.tools.tap.text()
+    imports = tuple(_import_facts(note) for note in bench.told if note["kind"] == "import")
+    outcome, reason = OK, None
+    if hung:
+        outcome, reason = HUNG, f"importing takes longer than {timeout_s:g} s"
+    elif len(imports) < len(_modules(bench)):
+        outcome, reason = DIED, f"the process that imports ended with exit code {process.exitcode}"
     return RunFacts(
         request=bench.request,
         start=IN_PROCESS,
-        outcome=HUNG if hung else OK,
-        reason=f"importing takes longer than {timeout_s:g} s" if hung else None,
-        imports=tuple(_import_facts(note) for note in bench.told if note["kind"] == "import"),
+        outcome=outcome,
+        reason=reason,
+        imports=imports,
         stderr_tail=stderr[-8000:],
         error=errors.from_text(stderr, "import"),
     )
+
+
+def _modules(bench: Bench) -> tuple[str, ...]:
+    return bench.tools.modules.get(bench.pipeline.key, ())
 
 
 def _probe(bench: Bench) -> Any:
@@ -71,7 +82,7 @@ def _probe(bench: Bench) -> Any:
     return bench.tools.starter.fresh_process().Process(
         target=importprobe.probe,
         args=(
-            bench.tools.modules.get(bench.pipeline.key, ()),
+            _modules(bench),
             bench.journal.path,
             str(bench.tools.tap.path),
         ),

@@ -165,17 +165,18 @@ def alone_on_this_machine(deadline_s: float = 120.0) -> Iterator[None]:
 
 
 def _take(fd: int, deadline: float, waited_s: float) -> None:
-    while True:
-        try:
-            _lock(fd)
-        except OSError as held:
-            if time.monotonic() > deadline:
-                raise NoRate(
-                    f"other timed passes held this machine for {waited_s:g} s"
-                ) from held
-            time.sleep(_POLL_S)
-        else:
-            return
+    while not _try_lock(fd):
+        if time.monotonic() > deadline:
+            raise NoRate(f"other timed passes held this machine for {waited_s:g} s")
+        time.sleep(_POLL_S)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        _lock(fd)
+    except OSError:
+        return False
+    return True
 
 
 if sys.platform == "win32":

@@ -49,6 +49,7 @@ def run_to_dict(run: RunFacts, timed: RunFacts | None = None) -> dict[str, Any]:
         "outcome": run.outcome,
         "reason": run.reason,
         "purpose": run.request.purpose,
+        "script": run.request.script,
         "start": run.start,
         "seed": run.request.seed,
         "repeat": run.request.repeat,
@@ -192,7 +193,7 @@ class PipelineReport:
 
 def _run_key(run: Mapping[str, Any]) -> tuple[Any, ...]:
     names = ("start_method", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
-    return tuple(run.get(n) for n in (*names, "seed", "repeat", "purpose"))
+    return tuple(run.get(n) for n in (*names, "seed", "repeat", "purpose", "script"))
 
 
 def _finding_key(finding: Mapping[str, Any]) -> tuple[Any, ...]:

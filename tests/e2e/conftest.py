@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import psutil
 import pytest
@@ -230,7 +230,7 @@ def _tests(folder: Path) -> dict[str, Outcome]:
     if not path.is_file():
         return {}
     found = {}
-    for case in ElementTree.parse(path).iter("testcase"):
+    for case in ET.parse(path).iter("testcase"):
         name, owner = case.get("name", ""), case.get("classname", "")
         last = owner.rpartition(".")[2]
         if owner.startswith("check:"):
@@ -241,7 +241,7 @@ def _tests(folder: Path) -> dict[str, Outcome]:
     return found
 
 
-def _outcome(case: ElementTree.Element) -> Outcome:
+def _outcome(case: ET.Element) -> Outcome:
     seconds = float(case.get("time", "0"))
     for child in case:
         if child.tag == "skipped":

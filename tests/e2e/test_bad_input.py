@@ -65,8 +65,10 @@ def one_error(message: str) -> str:
         ),
         (
             "dl_true_starts = perhaps",
-            "the ini key dl_true_starts: 'perhaps' is neither yes nor no; valid: true, yes, 1, "
-            "on, false, no, 0, off",
+            (
+                "the ini key dl_true_starts: 'perhaps' is neither yes nor no; valid: true, yes, 1, "
+                "on, false, no, 0, off"
+            ),
         ),
     ],
 )
@@ -178,23 +180,31 @@ def markers(run: Runner) -> Session:
         ),
         (
             "test_deterministic",
-            "dl_deterministic: across must be some of 'runs', 'start_methods', 'num_workers'; "
-            "got ['seeds']",
+            (
+                "dl_deterministic: across must be some of 'runs', 'start_methods', 'num_workers'; "
+                "got ['seeds']"
+            ),
         ),
         (
             "test_misnamed",
-            "dl_deterministic: got an unexpected keyword argument 'seed'; its arguments are: "
-            "seeds, across",
+            (
+                "dl_deterministic: got an unexpected keyword argument 'seed'; its arguments are: "
+                "seeds, across"
+            ),
         ),
         (
             "test_throughput",
-            "dl_throughput: at least one budget must be given: min_batches_per_s, "
-            "min_samples_per_s, min_speedup or max_startup_s",
+            (
+                "dl_throughput: at least one budget must be given: min_batches_per_s, "
+                "min_samples_per_s, min_speedup or max_startup_s"
+            ),
         ),
         (
             "test_speedup",
-            "dl_throughput: min_speedup must be a number above 0 (times the rate of 0 workers); "
-            "got -1",
+            (
+                "dl_throughput: min_speedup must be a number above 0 (times the rate of 0 workers); "
+                "got -1"
+            ),
         ),
         (
             "test_matrix",
@@ -206,8 +216,10 @@ def markers(run: Runner) -> Session:
         ),
         (
             "test_allow",
-            "dl_allow: missing a required argument: 'reason'; its arguments are: code, reason, "
-            "start_methods, num_workers",
+            (
+                "dl_allow: missing a required argument: 'reason'; its arguments are: code, reason, "
+                "start_methods, num_workers"
+            ),
         ),
         (
             "test_allow_unknown",
@@ -231,9 +243,11 @@ def test_a_script_that_is_not_there(markers: Session) -> None:
     test = markers.tests["test_script[fork]"]
     assert (test.outcome, test.words) == (
         "error",
-        "test_it.py::test_script[fork]: dl_no_recursive_spawn: script must be the path of a "
-        "Python file, from the working directory or the test's folder; there is no file "
-        "'nosuch.py'",
+        (
+            "test_it.py::test_script[fork]: dl_no_recursive_spawn: script must be the path of a "
+            "Python file, from the working directory or the test's folder; there is no file "
+            "'nosuch.py'"
+        ),
     )
 
 

@@ -92,8 +92,10 @@ def test_a_worker_that_sleeps_for_ever(session: Session) -> None:
     assert only_finding(session, "TestSleepsInWorker") == (
         "hang",
         f"parts.py:{line}",
-        "expected the next batch in time, but no batch for 3 s after 5 batches; it stood at "
-        f"parts.py:{line} in __getitem__; with 0 workers it runs to its end",
+        (
+            "expected the next batch in time, but no batch for 3 s after 5 batches; it stood at "
+            f"parts.py:{line} in __getitem__; with 0 workers it runs to its end"
+        ),
     )
     assert session.outcomes["TestSleepsInWorker test_it[w0]"] == "passed"
     assert session.outcomes["TestSleepsInWorker test_it[fork-w2]"] == "failed"
@@ -104,8 +106,10 @@ def test_a_parent_that_sleeps_for_ever(session: Session) -> None:
     assert only_finding(session, "TestSleepsInParent") == (
         "hang",
         f"parts.py:{line}",
-        "expected the next batch in time, but no batch for 3 s after 5 batches; it stood at "
-        f"parts.py:{line} in __getitem__",
+        (
+            "expected the next batch in time, but no batch for 3 s after 5 batches; it stood at "
+            f"parts.py:{line} in __getitem__"
+        ),
     )
 
 

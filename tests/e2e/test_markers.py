@@ -196,8 +196,10 @@ def test_an_allowed_finding_that_is_gone_fails(session: Session) -> None:
     test = session.tests["TestSound test_gone[fork-w2]"]
     assert (test.outcome, test.words) == (
         "failed",
-        "dl_allow: expected not-repeatable under fork-w2 (it was noisy once), but it no longer "
-        "occurs; remove the marker",
+        (
+            "dl_allow: expected not-repeatable under fork-w2 (it was noisy once), but it no longer "
+            "occurs; remove the marker"
+        ),
     )
 
 

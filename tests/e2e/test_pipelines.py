@@ -450,40 +450,54 @@ def wrong(run: Runner) -> Session:
     [
         (
             "TestNone",
-            "test_wrong.py::TestNone::test_it[w0]: expected a pipeline from one of the fixtures "
-            "dl_dataset, dl_make_dataset, dl_source_loader; none is defined for this test; define "
-            "one in the test's module or a conftest.py",
+            (
+                "test_wrong.py::TestNone::test_it[w0]: expected a pipeline from one of the fixtures "
+                "dl_dataset, dl_make_dataset, dl_source_loader; none is defined for this test; define "
+                "one in the test's module or a conftest.py"
+            ),
         ),
         (
             "TestTwo",
-            "test_wrong.py::TestTwo::test_it[w0]: expected one of the fixtures dl_dataset, "
-            "dl_make_dataset, dl_source_loader; got 2: dl_dataset, dl_source_loader; remove all "
-            "but one",
+            (
+                "test_wrong.py::TestTwo::test_it[w0]: expected one of the fixtures dl_dataset, "
+                "dl_make_dataset, dl_source_loader; got 2: dl_dataset, dl_source_loader; remove all "
+                "but one"
+            ),
         ),
         (
             "TestKwargsOfLoader",
-            "test_wrong.py::TestKwargsOfLoader::test_it: dl_source_loader brings its own "
-            "arguments; remove dl_loader_kwargs",
+            (
+                "test_wrong.py::TestKwargsOfLoader::test_it: dl_source_loader brings its own "
+                "arguments; remove dl_loader_kwargs"
+            ),
         ),
         (
             "TestLoaderAsDataset",
-            "test_wrong.py::TestLoaderAsDataset::test_it: expected a Dataset, got a DataLoader; "
-            "give it as dl_source_loader",
+            (
+                "test_wrong.py::TestLoaderAsDataset::test_it: expected a Dataset, got a DataLoader; "
+                "give it as dl_source_loader"
+            ),
         ),
         (
             "TestNoCallable",
-            "test_wrong.py::TestNoCallable::test_it: dl_make_dataset must give a callable that "
-            "builds a Dataset; got Numbers",
+            (
+                "test_wrong.py::TestNoCallable::test_it: dl_make_dataset must give a callable that "
+                "builds a Dataset; got Numbers"
+            ),
         ),
         (
             "TestNoLoader",
-            "test_wrong.py::TestNoLoader::test_it: dl_source_loader must give a DataLoader or a "
-            "callable that builds one; got int",
+            (
+                "test_wrong.py::TestNoLoader::test_it: dl_source_loader must give a DataLoader or a "
+                "callable that builds one; got int"
+            ),
         ),
         (
             "TestKwargsNoDict",
-            "test_wrong.py::TestKwargsNoDict::test_it: the loader's arguments must be a dict such "
-            "as {'batch_size': 4}; got list",
+            (
+                "test_wrong.py::TestKwargsNoDict::test_it: the loader's arguments must be a dict such "
+                "as {'batch_size': 4}; got list"
+            ),
         ),
     ],
 )

@@ -172,8 +172,10 @@ def test_a_wrong_target_is_one_item_that_says_why(wrong: Session, target: str) -
 def test_a_second_module_of_a_name_is_refused(wrong: Session) -> None:
     told = [t.words for t in wrong.tests.values() if "is already imported from" in t.words]
     assert told == [
-        f"parts_too/parts.py:thing: a module named 'parts' is already imported from "
-        f"{wrong.folder / 'parts.py'}; rename one of the two"
+        (
+            f"parts_too/parts.py:thing: a module named 'parts' is already imported from "
+            f"{wrong.folder / 'parts.py'}; rename one of the two"
+        )
     ]
 
 

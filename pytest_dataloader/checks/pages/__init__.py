@@ -7,11 +7,13 @@ none for fails-without-workers); ``after`` is the same code without it.
 from __future__ import annotations
 
 from pytest_dataloader.checks.pages import (
+    completeness,
     determinism,
     memory,
     picklability,
     portability,
     runs,
+    seeding,
     spawning,
     throughput,
 )
@@ -21,6 +23,8 @@ CODES: tuple[Code, ...] = (
     *picklability.CODES,
     *runs.CODES,
     *determinism.CODES,
+    *seeding.CODES,
+    *completeness.CODES,
     *spawning.CODES,
     *memory.CODES,
     *throughput.CODES,
