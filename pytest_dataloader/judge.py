@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_dataloader.checks.asked import Asked, NoRecursiveSpawn, Runs
-from pytest_dataloader.checks.evidence import Evidence, Question
+from pytest_dataloader.checks.evidence import Evidence, Question, closing_seconds
 from pytest_dataloader.checks.families import family_of
 from pytest_dataloader.checks.finding import Finding, NotJudged, merged
+from pytest_dataloader.checks.runs import SLOW_CLOSE_S
 from pytest_dataloader.matrix import LoaderConfig, lacking
 from pytest_dataloader.observe.facts import SCRIPT, RunFacts, RunRequest
 from pytest_dataloader.observe.observer import Observer
@@ -103,7 +104,10 @@ def _observe(
     if isinstance(pipeline, Script) or question.config.num_workers is None:
         return _unique(r for one in asked for r in family_of(one).needs(one, question))
     base = question.base()
-    if not observer.observe(pipeline, base).ok:
+    first = observer.observe(pipeline, base)
+    if first.ok and closing_seconds(first) > SLOW_CLOSE_S:
+        return [base]  # every further run would wait as long
+    if not first.ok:
         companion = _companion(question)
         return [base] if companion is None else [base, question.base(companion)]
     requests = [base]

@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # a session without our marks needs their names, not what the
     from pytest_dataloader.checks.asked import (
         Complete,
         Deterministic,
+        ForkSafe,
+        Memory,
         NoRecursiveSpawn,
         Picklable,
         Seeding,
@@ -99,6 +101,21 @@ def dl_complete() -> Complete:
     from pytest_dataloader.checks.asked import Complete
 
     return Complete()
+
+
+def dl_fork_safe() -> ForkSafe:
+    """no handle or lock that a fork would break."""
+    from pytest_dataloader.checks.asked import ForkSafe
+
+    return ForkSafe()
+
+
+def dl_memory(max_worker_mb: float | None = None) -> Memory:
+    """unique memory per worker of at most max_worker_mb MiB; batches keep little more alive."""
+    from pytest_dataloader.checks.asked import Memory
+
+    _budget("max_worker_mb", max_worker_mb, "MiB")
+    return Memory(max_worker_mb)
 
 
 def dl_no_recursive_spawn(script: str | None = None, args: Sequence[str] = ()) -> NoRecursiveSpawn:
@@ -212,6 +229,8 @@ MARKERS: dict[str, Callable[..., Any]] = {
         dl_deterministic,
         dl_seeding,
         dl_complete,
+        dl_fork_safe,
+        dl_memory,
         dl_no_recursive_spawn,
         dl_throughput,
         dl_conforms,

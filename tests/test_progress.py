@@ -32,9 +32,9 @@ def screen(text: str) -> tuple[str, int]:
 
 def session(**changes: Any) -> Any:
     reporter = SimpleNamespace(_tw=changes.pop("writer", writer()))
-    has_reporter = changes.pop("has_reporter", True)
+    plugins = {"terminalreporter": reporter} if changes.pop("has_reporter", True) else {}
     return SimpleNamespace(
-        pluginmanager=SimpleNamespace(get_plugin=lambda name: reporter if has_reporter else None),
+        pluginmanager=SimpleNamespace(get_plugin=plugins.get),
         get_verbosity=lambda: changes.pop("verbosity", 0),
         **changes,
     )

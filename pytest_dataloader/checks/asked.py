@@ -60,6 +60,27 @@ class Complete:
     """Every sample comes exactly once, lengths are true, a second epoch is not empty."""
 
 
+@dataclass(frozen=True)
+class ForkSafe:
+    """No handle, lock or thread that a fork would break."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Unique memory a worker, in MiB; None means no budget. Batches keep little alive."""
+
+    max_worker_mb: float | None = None
+
+
 Asked = (
-    Complete | Seeding | Portable | Picklable | Deterministic | NoRecursiveSpawn | Throughput | Runs
+    Runs
+    | Picklable
+    | Deterministic
+    | Seeding
+    | Complete
+    | NoRecursiveSpawn
+    | ForkSafe
+    | Memory
+    | Portable
+    | Throughput
 )

@@ -64,12 +64,18 @@ def _by_identity(
 ) -> Iterator[Finding]:
     ours, wanted = Counter(got.sample_ids), Counter(truth.sample_ids)
     more, fewer = ours - wanted, wanted - ours
-    places = [i for i, identity in enumerate(truth.sample_ids or ()) if identity in (more or fewer)]
-    first = f"; the first are samples {', '.join(map(str, places[:5]))}" if places else ""
     if more:
-        yield _duplicated(evidence, run, got, truth, f"{sum(more.values())} too many{first}")
+        detail = f"{sum(more.values())} too many{_first(more, truth)}"
+        yield _duplicated(evidence, run, got, truth, detail)
     if fewer:
-        yield _lost(evidence, run, got, truth, f"{sum(fewer.values())} never came{first}")
+        detail = f"{sum(fewer.values())} never came{_first(fewer, truth)}"
+        yield _lost(evidence, run, got, truth, detail)
+
+
+def _first(those: Counter[str | None], truth: EpochFacts) -> str:
+    """The places of samples in the epoch without workers, in words."""
+    places = [i for i, identity in enumerate(truth.sample_ids or ()) if identity in those]
+    return f"; the first are samples {', '.join(map(str, places[:5]))}" if places else ""
 
 
 def _by_count(

@@ -119,6 +119,19 @@ def told_cause(cause: DifferenceFacts) -> str:
     return f"{cause.path} is {cause.parent} in the test process and {cause.child} in the worker"
 
 
+def closing_seconds(run: RunFacts) -> float:
+    """Seconds from the last batch until all workers were gone."""
+    return sum(epoch.end_s or 0.0 for epoch in run.epochs) + (run.close_s or 0.0)
+
+
+def names_too_many_files(error: ErrorFacts | None) -> bool:
+    """Whether an error is that of a process with no descriptors left to take a batch's memory."""
+    if error is None:
+        return False
+    words = ("Too many open files", "received 0 items of ancdata", "Errno 24")
+    return any(word in error.message or word in error.traceback for word in words)
+
+
 def shown_path(path: str) -> str:
     """A path as people write it: relative to the working directory where it lies below it."""
     file, colon, line = path.rpartition(":")

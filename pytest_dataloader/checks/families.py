@@ -9,6 +9,8 @@ from typing import Any
 from pytest_dataloader.checks import (
     completeness,
     determinism,
+    forksafety,
+    memory,
     picklability,
     portability,
     runs,
@@ -20,6 +22,8 @@ from pytest_dataloader.checks.asked import (
     Asked,
     Complete,
     Deterministic,
+    ForkSafe,
+    Memory,
     NoRecursiveSpawn,
     Picklable,
     Portable,
@@ -63,6 +67,8 @@ FAMILIES: dict[type, Family] = {
     NoRecursiveSpawn: Family("spawning", spawning.needs, spawning.CHECKS, _starts_afresh),
     Seeding: Family("seeding", seeding.needs, seeding.CHECKS),
     Complete: Family("completeness", completeness.needs, completeness.CHECKS),
+    ForkSafe: Family("fork-safety", forksafety.needs, forksafety.CHECKS, _forks),
+    Memory: Family("memory", memory.needs, memory.CHECKS),
     Portable: Family("portability", portability.needs, portability.CHECKS, _forks),
     Throughput: Family("throughput", throughput.needs, throughput.CHECKS),
 }
@@ -75,6 +81,8 @@ CONFORMANCE: tuple[Asked, ...] = (
     Seeding(),
     Complete(),
     NoRecursiveSpawn(),
+    ForkSafe(),
+    Memory(),
     Portable(),
 )
 

@@ -10,6 +10,8 @@ from pytest_dataloader.checks.evidence import (
     Evidence,
     Question,
     causes,
+    closing_seconds,
+    names_too_many_files,
     place,
     quoted,
     shown_path,
@@ -18,7 +20,7 @@ from pytest_dataloader.checks.evidence import (
 from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
 from pytest_dataloader.checks.picklability import start_failures
 from pytest_dataloader.matrix import LoaderConfig
-from pytest_dataloader.observe.errors import belongs_to_user
+from pytest_dataloader.observe.errors import belongs_to_user, source_line
 from pytest_dataloader.observe.facts import (
     DIED,
     HUNG,
@@ -30,6 +32,9 @@ from pytest_dataloader.observe.facts import (
 )
 
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
+
+
+SLOW_CLOSE_S = 4.0
 
 
 def needs(_asked: object, question: Question) -> list[RunRequest]:
@@ -53,6 +58,8 @@ def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     code, comparison = _compared(evidence, run)
     if "daemonic processes are not allowed to have children" in error.message:
         code = "nested-processes"
+    if names_too_many_files(error):
+        code = "too-many-files"
     message = f"expected an epoch to its end, got {quoted(error)}; {comparison}"
     found = causes(run) if code == "fails-with-workers" else []
     if found:
@@ -121,6 +128,8 @@ def _hung(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     stood = _where_it_stood(run.stuck)
     got = f"after {run.batches} batches" if run.batches else "before the first batch"
     where = f"; it stood at {stood[0]} in {stood[1]}" if stood else ""
+    if stood and stood[2]:
+        where += f", `{stood[2]}`"
     message = (
         f"expected the next batch in time, but {run.reason} {got}{where}{_beside(evidence, run)}"
     )
@@ -144,8 +153,11 @@ def _unsendable(evidence: Evidence, run: RunFacts, error: ErrorFacts) -> Iterato
         yield _finding("unsendable-batch", evidence, place(error) if users else "batch", message)
 
 
-def _where_it_stood(stuck: str) -> tuple[str, str] | None:
-    """The user's innermost line in the stacks of the workers (most recent call first) or parent."""
+def _where_it_stood(stuck: str) -> tuple[str, str, str | None] | None:
+    """``file:line``, function and source of the user's innermost line in the stacks.
+
+    Those of the workers come first, most recent call first; else that of the parent.
+    """
     workers, _, parent = stuck.partition("--- parent ---")
     if not parent:
         workers, parent = "", stuck
@@ -153,7 +165,8 @@ def _where_it_stood(stuck: str) -> tuple[str, str] | None:
         lines = [m for m in _STACK_LINE.finditer(text) if belongs_to_user(m["file"])]
         if lines:
             line = lines[0] if innermost_first else lines[-1]
-            return shown_path(f"{line['file']}:{line['line']}"), line["function"]
+            where = shown_path(f"{line['file']}:{line['line']}")
+            return where, line["function"], source_line(line["file"], int(line["line"]))
     return None
 
 
@@ -164,4 +177,29 @@ def _finding(code: str, evidence: Evidence, culprit: str | None, message: str) -
     return Finding(code, ERROR, (evidence.config,), culprit, message, BY_NAME[code].mend)
 
 
-CHECKS = (fails,)
+def ends_promptly(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
+    """Workers end when the last batch has come, and do not have to be ended.
+
+    torch waits 5 s for each worker, then terminates it (`MP_STATUS_CHECK_INTERVAL` in
+    torch.utils.data._utils).
+    """
+    for run in evidence.contents:
+        seconds = closing_seconds(run)
+        if run.outcome != OK or seconds < SLOW_CLOSE_S or not run.workers:
+            continue
+        threads = run.worker_threads
+        why = f"; a worker waits for its thread {threads[0]}" if threads else ""
+        message = (
+            f"expected the workers to end within {SLOW_CLOSE_S:g} s of the last batch, but they "
+            f"took {seconds:.1f} s{why}"
+        )
+        culprit = shown_path(_place_in(threads[0])) if threads else "dataset"
+        yield _finding("slow-close", evidence, culprit, message)
+        return
+
+
+def _place_in(words: str) -> str:
+    return words.rpartition(" at ")[2].rstrip(")") if " at " in words else words
+
+
+CHECKS = (fails, ends_promptly)

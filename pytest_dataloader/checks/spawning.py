@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from pytest_dataloader.checks.asked import NoRecursiveSpawn
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question, place, quoted, shown_path
+from pytest_dataloader.checks.evidence import (
+    Evidence,
+    Question,
+    names_too_many_files,
+    place,
+    quoted,
+    shown_path,
+)
 from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
 from pytest_dataloader.observe.facts import DIED, HUNG, OK, EffectFacts, RunFacts, RunRequest
 
@@ -57,6 +64,8 @@ def _recursive(evidence: Evidence, run: RunFacts, script: str) -> Finding:
 def _failed(evidence: Evidence, run: RunFacts, script: str) -> Finding:
     code = {DIED: "worker-died", HUNG: "hang"}.get(run.outcome, "raises")
     error = run.error
+    if names_too_many_files(error):
+        code = "too-many-files"
     told = f": {quoted(error)}" if error is not None else ""
     message = (
         f"expected {shown_path(script)} to end with exit code 0 under "

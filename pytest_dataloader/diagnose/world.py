@@ -57,7 +57,7 @@ def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
     for path, value in roots.items():
         for inner, item in fields(path, value):
             found[inner] = _held(item)
-    for path, value in _globals(modules):
+    for path, value in module_globals(modules):
         found[path] = _held(value)
     found |= _environment()
     for path, read in _DEFAULTS.items():
@@ -70,19 +70,27 @@ def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
 # Fields --------------------------------------------------------------------------------------
 
 
-def fields(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of a value by their paths: objects and small containers are opened."""
-    return _fields(path, value, 0, set())
+def fields(
+    path: str, value: Any, whole: Callable[[Any], bool] = lambda _value: False
+) -> Iterator[tuple[str, Any]]:
+    """The fields of a value by their paths: objects and small containers are opened.
+
+    What ``whole`` accepts is not opened.
+    """
+    return _fields(path, value, 0, set(), whole)
 
 
-def _fields(path: str, value: Any, depth: int, above: set[int]) -> Iterator[tuple[str, Any]]:
+def _fields(
+    path: str, value: Any, depth: int, above: set[int], whole: Callable[[Any], bool]
+) -> Iterator[tuple[str, Any]]:
     """The fields of a value: objects and small containers are opened, data is a field itself."""
-    parts = list(_parts(path, value)) if depth < _MAX_DEPTH and id(value) not in above else []
+    opened = depth < _MAX_DEPTH and id(value) not in above and not whole(value)
+    parts = list(_parts(path, value)) if opened else []
     if not parts:
         yield path, value
         return
     for inner, item in parts:
-        yield from _fields(inner, item, depth + 1, above | {id(value)})
+        yield from _fields(inner, item, depth + 1, above | {id(value)}, whole)
 
 
 def _parts(path: str, value: Any) -> Iterable[tuple[str, Any]]:
@@ -156,7 +164,8 @@ def _attributes(value: Any) -> dict[str, Any]:
 # Globals and defaults ------------------------------------------------------------------------
 
 
-def _globals(modules: Iterable[str]) -> Iterator[tuple[str, Any]]:
+def module_globals(modules: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """The globals of imported modules and the data of their classes, by dotted name."""
     for name in modules:
         module = sys.modules.get(name)
         if module is None:

@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling, world
-from pytest_dataloader.observe import insight, processes, worker
+from pytest_dataloader.observe import forking, insight, processes, worker
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.epoch import EpochRecord, drive
 from pytest_dataloader.observe.facts import (
@@ -108,6 +108,8 @@ def _look_at(bench: Bench, loader: Any, context: Any) -> None:
         carried = {f"loader.{name}": value for name, value in riders.items()}
         bench.world = world.held({"dataset": loader.dataset, **carried}, world.user_modules())
         bench.names_used = world.names_used([loader.dataset, *riders.values()])
+    if bench.request.config.start_method == "fork":
+        forking.look(bench, loader, riders)
     travelling = bench.travel.modules if bench.travel else ()
     known = bench.tools.modules.get(bench.pipeline.key, ())
     bench.tools.modules[bench.pipeline.key] = modules_of(loader, (*known, *travelling))
@@ -149,11 +151,14 @@ def _send_notes_along(bench: Bench, loader: Any) -> None:
         carried = {f"loader.{name}": value for name, value in _riders(loader).items()}
         look = worker.Look(world.user_modules(), carried)
     ride = insight.prepare(bench, loader, _riders(loader)) if bench.request.epochs > 1 else None
+    handles = None
+    if bench.request.config.start_method == "fork":
+        handles = worker.Handles({f"loader.{n}": v for n, v in _riders(loader).items()})
     loader.worker_init_fn = worker.StartNote(
-        loader.worker_init_fn, bench.journal, stderr_path, look, ride
+        loader.worker_init_fn, bench.journal, stderr_path, look=look, insight=ride, handles=handles
     )
     loader.collate_fn = worker.CollateNote(
-        loader.collate_fn, bench.journal, batched=batched, insight=ride
+        loader.collate_fn, bench.journal, batched=batched, insight=ride, handles=handles
     )
 
 
@@ -226,6 +231,10 @@ def _facts(
         drifted=bench.drifted,
         epoch_fields=bench.epoch_fields,
         dataset=bench.dataset,
+        handles=forking.shared_handles(told),
+        held_locks=bench.held_locks,
+        threads=bench.threads,
+        worker_threads=forking.worker_threads(told),
     )
 
 

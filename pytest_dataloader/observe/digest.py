@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import enum
+import itertools
 import pathlib
 import reprlib
 import struct
@@ -19,6 +20,9 @@ from pytest_dataloader.observe.facts import LeafFacts
 
 _PREVIEW_VALUES = 6
 _MAX_DEPTH = 200
+_MOST_LEAVES = 64
+_LARGE_STORAGE = 2**20
+_MUCH_LARGER = 8
 _BLOCK_BYTES = 1 << 20
 
 
@@ -77,6 +81,16 @@ def leaves(value: Any, path: str = "batch", limit: int = 64) -> tuple[LeafFacts,
             break
         found.append(LeafFacts(leaf_path, kind_of(leaf), digest(leaf).hex, preview(leaf)))
     return tuple(found)
+
+
+def oversized(value: Any, path: str = "batch") -> Iterator[tuple[str, int, int]]:
+    """Tensors of a batch that keep a storage eight times their values and over 1 MiB alive."""
+    for leaf_path, leaf in itertools.islice(_leaves(value, path, 0), _MOST_LEAVES):
+        if not _is_tensor(leaf) or leaf.layout != _torch().strided or leaf.device.type == "meta":
+            continue
+        values, storage = leaf.numel() * leaf.element_size(), leaf.untyped_storage().nbytes()
+        if storage >= _LARGE_STORAGE and storage >= _MUCH_LARGER * max(values, 1):
+            yield leaf_path, values, storage
 
 
 def kind_of(value: Any) -> str:

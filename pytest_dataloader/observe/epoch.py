@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_dataloader.observe import clock
-from pytest_dataloader.observe.digest import RunningDigest, digest, leaves
+from pytest_dataloader.observe.digest import RunningDigest, digest, leaves, oversized
 from pytest_dataloader.observe.facts import BatchFacts, EpochFacts
 
 _BATCHES_WITH_LEAVES = 64
@@ -29,6 +29,8 @@ class EpochRecord:
     waits: array.array[float] = field(default_factory=lambda: array.array("d"))
     not_compared: set[str] = field(default_factory=set)
     indices: list[Any] | None = None
+    end_s: float | None = None
+    oversized: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def facts(
         self,
@@ -50,6 +52,8 @@ class EpochRecord:
             sample_ids=sample_ids,
             indices=_flat(self.indices),
             worker_samples=worker_samples,
+            end_s=self.end_s,
+            oversized=tuple((path, *sizes) for path, sizes in self.oversized.items()),
         )
 
     def take(self, batch: Any, asked: float) -> None:
@@ -61,6 +65,8 @@ class EpochRecord:
         self.running.add(content.hex)
         self.not_compared.update(content.not_compared)
         if self.batches < _BATCHES_WITH_LEAVES:
+            for path, *sizes in oversized(batch):
+                self.oversized.setdefault(path, (sizes[0], sizes[1]))
             self.batch_facts.append(BatchFacts(content.hex, leaves(batch, limit=_LEAVES_A_BATCH)))
         elif self.batches < _BATCHES_WITH_DIGEST:
             self.batch_facts.append(BatchFacts(content.hex))
@@ -129,6 +135,7 @@ def drive(
         try:
             batch = next(batches)
         except StopIteration:
+            record.end_s = clock.now() - asked
             return
         record.take(batch, asked)
         del batch

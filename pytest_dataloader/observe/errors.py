@@ -81,6 +81,11 @@ def from_text(text: str, stage: str) -> ErrorFacts | None:
     return _facts(stage, name, match["message"] or "", shown, frames)
 
 
+def source_line(file: str, line: int) -> str | None:
+    """A line of source as it stands, without its indentation; None where it cannot be read."""
+    return linecache.getline(file, line).strip() or None
+
+
 def recursive_start_line(text: str) -> str | None:
     """``file:line`` of the top-level line that starts a process while its module is imported.
 

@@ -83,6 +83,10 @@ class EpochFacts:
     indices: tuple[int, ...] | None = None
     # How many samples each worker made, in runs of several epochs.
     worker_samples: tuple[int, ...] = ()
+    # Seconds from the last batch to the end of the iteration; tensors much smaller than the
+    # storage that they keep, as (path, bytes of values, bytes of storage).
+    end_s: float | None = None
+    oversized: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,18 @@ class ImportFacts:
 
 
 @dataclass(frozen=True)
+class HandleFacts:
+    """A handle that a forked worker got from its parent, by path, and still had at a batch.
+
+    ``moved`` says whether the offset of its file had changed by then; None where it has none.
+    """
+
+    path: str
+    kind: str
+    moved: bool | None
+
+
+@dataclass(frozen=True)
 class DatasetFacts:
     """What a dataset and its loader say of themselves.
 
@@ -251,6 +267,12 @@ class RunFacts:
     drifted: tuple[DifferenceFacts, ...] = ()
     epoch_fields: tuple[str, ...] = ()
     dataset: DatasetFacts | None = None
+    # Under fork: handles that workers share, locks held and threads alive as they were forked.
+    handles: tuple[HandleFacts, ...] = ()
+    held_locks: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    # Threads of workers that are no daemons: a worker's end waits for them.
+    worker_threads: tuple[str, ...] = ()
     imports: tuple[ImportFacts, ...] = ()
     duration_s: float = 0.0
 

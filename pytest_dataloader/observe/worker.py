@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -65,14 +66,17 @@ class StartNote:
         inner: Callable[[int], None] | None,
         journal: Journal,
         stderr_path: str,
+        *,
         look: Look | None = None,
         insight: Any = None,
+        handles: Any = None,
     ) -> None:
         self.inner = inner
         self.journal = journal
         self.stderr_path = stderr_path
         self.look = look
         self.insight = insight
+        self.handles = handles
 
     def __call__(self, worker_id: int) -> None:
         join_stderr(self.stderr_path)
@@ -81,6 +85,8 @@ class StartNote:
         self.journal.note("start", worker=worker_id, at=time.monotonic(), stacks=stacks)
         if self.look is not None and worker_id == 0:
             self._look()
+        if self.handles is not None:
+            self.journal.note("handles", handles=self.handles.take())
         if self.inner is not None:
             self.inner(worker_id)
         if self.insight is not None:
@@ -123,21 +129,61 @@ class CollateNote:
         *,
         batched: bool,
         insight: Any = None,
+        handles: Any = None,
     ) -> None:
         self.inner = inner
         self.journal = journal
         self.batched = batched
         self.insight = insight
+        self.handles = handles
 
     def __call__(self, samples: Any) -> Any:
         count = len(samples) if self.batched and hasattr(samples, "__len__") else 1
-        seen = {}
+        seen: dict[str, Any] = {}
+        threads = _lasting_threads()
+        if threads:
+            seen["threads"] = threads
+        if self.handles is not None:
+            self.journal.note("handles", handles=self.handles.take())
         if self.insight is not None:
             seen = self.insight.of_batch(samples, batched=self.batched)
         batch = self.inner(samples)
         cpu, at = time.process_time(), time.monotonic()
         self.journal.note("batch", samples=count, cpu=cpu, at=at, **seen)
         return batch
+
+
+class Handles:
+    """Looks at the handles that a forked worker has from its parent, at its first batches."""
+
+    def __init__(self, riders: dict[str, Any]) -> None:
+        self.riders = riders
+        self._looks = 0
+
+    def take(self) -> dict[str, list[Any]]:
+        """The handles by path, at the start and the 1st, 2nd, 4th, ... batch; else none."""
+        from torch.utils.data import get_worker_info
+
+        from pytest_dataloader.diagnose.handles import handles
+
+        self._looks += 1
+        info = get_worker_info()
+        if info is None or (self._looks - 1) & (self._looks - 2) > 0:
+            return {}
+        return handles({"dataset": info.dataset, **self.riders})
+
+
+def _lasting_threads() -> list[str]:
+    """Threads that a process's end waits for, by what they run."""
+    lasting = [t for t in threading.enumerate() if not t.daemon]
+    return [_thread_words(t) for t in lasting if t is not threading.main_thread()]
+
+
+def _thread_words(thread: threading.Thread) -> str:
+    target: Any = getattr(thread, "_target", None) or type(thread).run
+    code = getattr(target, "__code__", None)
+    where = f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+    return f"{thread.name} ({getattr(target, '__qualname__', 'its target')}{where})"
 
 
 def join_stderr(path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_dataloader.checks.evidence import Evidence, Question
@@ -14,10 +15,12 @@ from pytest_dataloader.observe.facts import (
     OK,
     TRUE_START,
     BatchFacts,
+    DatasetFacts,
     DifferenceFacts,
     EpochFacts,
     ErrorFacts,
     LeafFacts,
+    RandomnessFacts,
     RunFacts,
     RunRequest,
 )
@@ -63,6 +66,38 @@ def epoch(*batches: BatchFacts, not_compared: tuple[str, ...] = (), number: int 
         waits_s=(),
         not_compared=not_compared,
     )
+
+
+def sampled(*samples: float, number: int = 0, **facts: Any) -> EpochFacts:
+    """An epoch of batches of one sample, whose identities are their values."""
+    ids = tuple(map(repr, samples))
+    return replace(epoch(*map(batch, samples), number=number), sample_ids=ids, **facts)
+
+
+def epochs_run(config: LoaderConfig, *epochs: Sequence[float], **facts: Any) -> RunFacts:
+    """The run of several epochs, by the samples of each."""
+    made = tuple(sampled(*samples, number=number) for number, samples in enumerate(epochs))
+    return run(config, **{"request": question(config).epochs(), "epochs": made, **facts})
+
+
+def dataset(*, iterable: bool = True, **facts: Any) -> DatasetFacts:
+    """What a dataset of two methods says of itself."""
+    described = {
+        "kind": "Words",
+        "length": None,
+        "iterable": iterable,
+        "persistent": False,
+        "drop_last": False,
+        "sampler": "torch.utils.data.sampler.SequentialSampler",
+    }
+    return DatasetFacts(**{**described, **facts})
+
+
+def drawn(
+    path: str, *states: str, epoch: int = 0, pid: int = 1, first: str | None = "s0"
+) -> RandomnessFacts:
+    """A generator that has these states after the batches of a worker."""
+    return RandomnessFacts(path, epoch, pid, first, states)
 
 
 def error(

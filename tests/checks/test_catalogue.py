@@ -23,8 +23,10 @@ CODES_SENTENCE = (
     "The codes are: unpicklable, unpickle-fails, main-only-class, context-bound, heavy-pickle, "
     "arrives-changed, raises, fails-without-workers, fails-with-workers, worker-died, hang, "
     "unsendable-batch, not-repeatable, differs-by-start-method, depends-on-num-workers, "
-    "recursive-start, import-side-effect, slow-import, nested-processes, copied-per-worker, slow, "
-    "slow-start, no-speedup, will-break-on-forkserver."
+    "duplicate-randomness, epochs-identical, epochs-drift, seed-ignored, duplicated-samples, "
+    "lost-samples, wrong-length, empty-epoch, empty-worker, silent-truncation, "
+    "stale-worker-state, recursive-start, import-side-effect, slow-import, nested-processes, "
+    "copied-per-worker, slow, slow-start, no-speedup, will-break-on-forkserver."
 )
 
 FAILS_WITHOUT_WORKERS_PAGE = """\
@@ -75,6 +77,16 @@ def test_the_codes_are_these() -> None:
             "unsendable-batch",
         ],
         "determinism": ["not-repeatable", "differs-by-start-method", "depends-on-num-workers"],
+        "seeding": ["duplicate-randomness", "epochs-identical", "epochs-drift", "seed-ignored"],
+        "completeness": [
+            "duplicated-samples",
+            "lost-samples",
+            "wrong-length",
+            "empty-epoch",
+            "empty-worker",
+            "silent-truncation",
+            "stale-worker-state",
+        ],
         "spawning": ["recursive-start", "import-side-effect", "slow-import", "nested-processes"],
         "memory": ["copied-per-worker"],
         "throughput": ["slow", "slow-start", "no-speedup"],
@@ -179,8 +191,8 @@ def test_select_refuses_a_word_that_is_neither() -> None:
         select(["hang", "pickleability"])
     assert str(caught.value) == (
         "'pickleability' is neither a code nor a family; did you mean 'picklability'? "
-        "The families are: picklability, runs, determinism, spawning, memory, throughput, "
-        f"portability. {CODES_SENTENCE}"
+        "The families are: picklability, runs, determinism, seeding, completeness, spawning, "
+        f"memory, throughput, portability. {CODES_SENTENCE}"
     )
 
 

@@ -12,11 +12,13 @@ from by_hand import FORK, MATRIX, SPAWN, W0, question
 from pytest_dataloader import checks
 from pytest_dataloader.checks.asked import (
     Asked,
+    Complete,
     Deterministic,
     NoRecursiveSpawn,
     Picklable,
     Portable,
     Runs,
+    Seeding,
     Throughput,
 )
 from pytest_dataloader.checks.catalogue import BY_NAME
@@ -25,6 +27,7 @@ from pytest_dataloader.checks.families import CONFORMANCE, FAMILIES, family_of
 from pytest_dataloader.checks.finding import Finding
 from pytest_dataloader.matrix import LoaderConfig
 
+EVERYWHERE = {"runs", "determinism", "seeding", "completeness", "throughput"}
 EVERY_QUESTION = (*CONFORMANCE, Throughput(min_speedup=2.0))
 
 
@@ -34,6 +37,8 @@ EVERY_QUESTION = (*CONFORMANCE, Throughput(min_speedup=2.0))
         (Runs(), "runs"),
         (Picklable(), "picklability"),
         (Deterministic(), "determinism"),
+        (Seeding(), "seeding"),
+        (Complete(), "completeness"),
         (NoRecursiveSpawn(), "spawning"),
         (Portable(), "portability"),
         (Throughput(), "throughput"),
@@ -55,13 +60,10 @@ def test_conformance_is_every_question_that_needs_no_budget() -> None:
 @pytest.mark.parametrize(
     ("config", "names"),
     [
-        (W0, {"runs", "determinism", "throughput"}),
-        (FORK, {"runs", "determinism", "throughput", "portability"}),
-        (SPAWN, {"runs", "determinism", "throughput", "picklability", "spawning"}),
-        (
-            LoaderConfig("forkserver", 2),
-            {"runs", "determinism", "throughput", "picklability", "spawning"},
-        ),
+        (W0, EVERYWHERE),
+        (FORK, EVERYWHERE | {"portability"}),
+        (SPAWN, EVERYWHERE | {"picklability", "spawning"}),
+        (LoaderConfig("forkserver", 2), EVERYWHERE | {"picklability", "spawning"}),
     ],
 )
 def test_the_families_that_have_something_to_judge(config, names) -> None:

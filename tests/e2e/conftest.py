@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -204,11 +205,9 @@ def _finish(
 def _marked(mark: str) -> Iterator[psutil.Process]:
     """The living processes that descend from a session, whoever their parent is by now."""
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(psutil.Error, OSError):
             if process.environ().get(_MARK) == mark:
                 yield process
-        except (psutil.Error, OSError):
-            continue
 
 
 def _still_there(mark: str, patience_s: float = 3.0) -> tuple[str, ...]:
@@ -296,9 +295,7 @@ SOUND = """
         pass
 
 
-    @pytest.mark.dl_matrix(
-        start_methods="fork", num_workers=[0, 1], persistent_workers=[True, False], prefetch_factor=3
-    )
+    @pytest.mark.dl_matrix(["fork"], [0, 1], persistent_workers=[True, False], prefetch_factor=3)
     def test_axes(dl_config, dl_loader):
         assert dl_loader.num_workers == dl_config.num_workers
         assert dl_loader.persistent_workers == bool(dl_config.persistent_workers)

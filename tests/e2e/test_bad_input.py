@@ -202,7 +202,8 @@ def markers(run: Runner) -> Session:
         (
             "test_speedup",
             (
-                "dl_throughput: min_speedup must be a number above 0 (times the rate of 0 workers); "
+                "dl_throughput: min_speedup must be a number above 0 (times the rate of 0 "
+                "workers); "
                 "got -1"
             ),
         ),

@@ -123,7 +123,7 @@ SUITE = """
         @pytest.mark.dl_deterministic(seeds=[0])
         @pytest.mark.dl_no_recursive_spawn
         @pytest.mark.dl_throughput(
-            min_batches_per_s=100_000, min_samples_per_s=100_000, min_speedup=50, max_startup_s=0.001
+            min_batches_per_s=1e5, min_samples_per_s=1e5, min_speedup=50, max_startup_s=0.001
         )
         def test_all(self): ...
     """

@@ -451,8 +451,10 @@ def wrong(run: Runner) -> Session:
         (
             "TestNone",
             (
-                "test_wrong.py::TestNone::test_it[w0]: expected a pipeline from one of the fixtures "
-                "dl_dataset, dl_make_dataset, dl_source_loader; none is defined for this test; define "
+                "test_wrong.py::TestNone::test_it[w0]: expected a pipeline from one of the "
+                "fixtures "
+                "dl_dataset, dl_make_dataset, dl_source_loader; none is defined for this test; "
+                "define "
                 "one in the test's module or a conftest.py"
             ),
         ),
@@ -460,7 +462,8 @@ def wrong(run: Runner) -> Session:
             "TestTwo",
             (
                 "test_wrong.py::TestTwo::test_it[w0]: expected one of the fixtures dl_dataset, "
-                "dl_make_dataset, dl_source_loader; got 2: dl_dataset, dl_source_loader; remove all "
+                "dl_make_dataset, dl_source_loader; got 2: dl_dataset, dl_source_loader; remove "
+                "all "
                 "but one"
             ),
         ),
@@ -474,7 +477,8 @@ def wrong(run: Runner) -> Session:
         (
             "TestLoaderAsDataset",
             (
-                "test_wrong.py::TestLoaderAsDataset::test_it: expected a Dataset, got a DataLoader; "
+                "test_wrong.py::TestLoaderAsDataset::test_it: expected a Dataset, got a "
+                "DataLoader; "
                 "give it as dl_source_loader"
             ),
         ),
@@ -488,14 +492,16 @@ def wrong(run: Runner) -> Session:
         (
             "TestNoLoader",
             (
-                "test_wrong.py::TestNoLoader::test_it: dl_source_loader must give a DataLoader or a "
+                "test_wrong.py::TestNoLoader::test_it: dl_source_loader must give a DataLoader "
+                "or a "
                 "callable that builds one; got int"
             ),
         ),
         (
             "TestKwargsNoDict",
             (
-                "test_wrong.py::TestKwargsNoDict::test_it: the loader's arguments must be a dict such "
+                "test_wrong.py::TestKwargsNoDict::test_it: the loader's arguments must be a dict "
+                "such "
                 "as {'batch_size': 4}; got list"
             ),
         ),

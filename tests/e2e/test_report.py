@@ -1,4 +1,4 @@
-"""The report: the terminal's section, the JSON file, the hook, and that a session leaves nothing."""
+"""The report: the terminal's section, the JSON file, the hook; and a session leaves nothing."""
 
 from __future__ import annotations
 

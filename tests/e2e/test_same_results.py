@@ -72,23 +72,24 @@ def findings(session: Session) -> set[tuple[Any, ...]]:
     }
 
 
+# True starts, as there are no passes for rates then; under fork it is all the same.
+OPTIONS = (
+    "--dl-true-starts",
+    "--dl-report=report.json",
+    "--dl-check=parts:NOT_A_PIPELINE",
+    ".",
+)
+
+
 @pytest.fixture(scope="module")
 def plain(run: Runner) -> Session:
-    return run(
-        {"test_it.py": SUITE}, "--dl-report=report.json", "--dl-check=parts:NOT_A_PIPELINE", "."
-    )
+    return run({"test_it.py": SUITE}, *OPTIONS)
 
 
 @pytest.fixture(scope="module", params=["-n0", "-n2"])
 def under_xdist(run: Runner, request: pytest.FixtureRequest) -> Session:
     pytest.importorskip("xdist")
-    return run(
-        {"test_it.py": SUITE},
-        request.param,
-        "--dl-report=report.json",
-        "--dl-check=parts:NOT_A_PIPELINE",
-        ".",
-    )
+    return run({"test_it.py": SUITE}, request.param, *OPTIONS)
 
 
 def test_outcomes_are_the_same(plain: Session, under_xdist: Session) -> None:
@@ -137,15 +138,6 @@ STARTS = """
 
 
     @pytest.mark.dl_deterministic
-    class TestNoise:
-        @pytest.fixture
-        def dl_make_dataset(self):
-            return parts.Noise
-
-        def test_it(self): ...
-
-
-    @pytest.mark.dl_deterministic
     class TestGlobal:
         @pytest.fixture
         def dl_make_dataset(self, monkeypatch):
@@ -186,7 +178,6 @@ def test_true_starts_say_the_same(warm: Session, true: Session) -> None:
     assert warm.outcomes == true.outcomes
     assert findings(warm) == findings(true)
     assert {(f[0], f[1]) for f in findings(warm)} == {
-        ("test_it.py::TestNoise::test_it", "not-repeatable"),
         ("test_it.py::TestGlobal::test_it", "differs-by-start-method"),
         ("test_it.py::TestGlobal::test_it", "depends-on-num-workers"),
     }

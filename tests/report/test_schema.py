@@ -66,6 +66,7 @@ RUN_TOLD = {
     "outcome": "ok",
     "reason": None,
     "purpose": "content",
+    "script": None,
     "start": "true",
     "seed": 7,
     "repeat": 0,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pytest_dataloader.checks.pages import (
     completeness,
     determinism,
+    fork_safety,
+    hygiene,
     memory,
     picklability,
     portability,
@@ -26,6 +28,8 @@ CODES: tuple[Code, ...] = (
     *seeding.CODES,
     *completeness.CODES,
     *spawning.CODES,
+    *fork_safety.CODES,
+    *hygiene.CODES,
     *memory.CODES,
     *throughput.CODES,
     *portability.CODES,

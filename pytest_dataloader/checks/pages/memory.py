@@ -43,4 +43,71 @@ CODES = (
                     return self.images[index]
             """,
     ),
+    Code(
+        name="memory-over-budget",
+        family="memory",
+        title="A worker uses more memory than the budget allows",
+        why="""
+            What counts is the memory that only this worker has, since shared pages exist once
+            whatever the number of workers. It is made up of the interpreter with torch, the
+            worker's copy of the dataset, what the dataset reads in the worker, and the batches
+            prefetched. All of it but the shared part is multiplied by num_workers.
+            """,
+        mend="""
+            Map large files instead of reading them, opened in the worker on first use. Fewer
+            workers, or a smaller prefetch_factor, reduce the rest.
+            """,
+        before="""
+            class Rows(Dataset):
+                def __init__(self, path):
+                    self.path, self.rows = path, None
+
+                def __getitem__(self, index):
+                    if self.rows is None:
+                        self.rows = numpy.load(self.path)
+                    return self.rows[index].copy()
+            """,
+        after="""
+            class Rows(Dataset):
+                def __init__(self, path):
+                    self.path, self.rows = path, None
+
+                def __getitem__(self, index):
+                    if self.rows is None:
+                        self.rows = numpy.load(self.path, mmap_mode="r")
+                    return self.rows[index].copy()
+            """,
+    ),
+    Code(
+        name="view-of-large-buffer",
+        family="memory",
+        title="A batch drags along a buffer much larger than itself",
+        why="""
+            A slice of a tensor is a view of its storage. To send it from a worker PyTorch moves
+            the whole storage into shared memory, and it stays there for as long as the slice
+            lives. Collating samples into a batch copies them and hides it; without automatic
+            batching (batch_size=None), or with a collate_fn that stacks nothing, it shows.
+            """,
+        mend="""
+            clone() the slice before it is returned.
+            """,
+        before="""
+            class Crops(Dataset):
+                def __len__(self):
+                    return 8
+
+                def __getitem__(self, index):
+                    image = torch.zeros(1000, 1000)
+                    return image[:10, :10]
+            """,
+        after="""
+            class Crops(Dataset):
+                def __len__(self):
+                    return 8
+
+                def __getitem__(self, index):
+                    image = torch.zeros(1000, 1000)
+                    return image[:10, :10].clone()
+            """,
+    ),
 )
