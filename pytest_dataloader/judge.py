@@ -55,6 +55,8 @@ def judge(
                 not_judged.setdefault(found.reason, set()).add(name)
             elif counts(found.code):
                 findings.append(found)
+    for name, reason in _left_out(evidence, asked):
+        not_judged.setdefault(reason, set()).add(name)
     if one_family and not findings and evidence.base is not None and not evidence.base.ok:
         reason = f"the run did not come to its end: {evidence.base.reason}"
         not_judged[reason] = {family_of(one).name for one in asked}
@@ -70,6 +72,24 @@ def judge(
         tuple(names),
         nothing_judged=bool(not_judged) and silent,
     )
+
+
+def _left_out(evidence: Evidence, asked: Iterable[Asked]) -> Iterator[tuple[str, str]]:
+    """The families that lack runs, and why: the base run's workers took too long to end."""
+    base = evidence.base
+    if base is None or not base.ok or closing_seconds(base) <= SLOW_CLOSE_S:
+        return
+    seconds = closing_seconds(base)
+    for one in asked:
+        family = family_of(one)
+        if any(
+            request not in evidence.runs
+            for request in _unique(family.needs(one, evidence.question))
+        ):
+            yield (
+                family.name,
+                f"its workers take {seconds:.3g} s to end, and would in every further run",
+            )
 
 
 def _found(evidence: Evidence, asked: Asked) -> Iterator[Finding | NotJudged]:

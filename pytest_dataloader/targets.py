@@ -90,7 +90,11 @@ class TargetNode(pytest.Collector):
 
 class _Item(pytest.Item):
     def reportinfo(self) -> tuple[Path, int, str]:
-        return self.path, 0, self.nodeid  # pytest wants a line to tell a skip of
+        """Where a skip is told of, for which pytest wants a line; and the title of a failure.
+
+        Not the id itself: pytest would take its dots for those of a class's name.
+        """
+        return self.path, 0, self.nodeid.replace("::", " ")
 
 
 class TargetItem(_Item):

@@ -15,7 +15,8 @@ README = (TOP / "README.md").read_text(encoding="utf-8")
 
 def test_codes_are_written_from_the_catalogue():
     script = TOP / "docs" / "generate.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    command = [sys.executable, script, "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -31,5 +32,7 @@ def test_readme_lists_every_marker_with_its_signature(line):
 
 
 def test_readme_lists_no_marker_that_does_not_exist():
-    rows = [row for row in README.splitlines() if row.startswith("| `dl_") and "(" in row.split("|")[1]]
+    rows = [
+        row for row in README.splitlines() if row.startswith("| `dl_") and "(" in row.split("|")[1]
+    ]
     assert {row.split("`")[1].partition("(")[0] for row in rows} == set(markers.MARKERS)

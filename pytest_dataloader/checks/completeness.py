@@ -64,10 +64,13 @@ def _by_identity(
 ) -> Iterator[Finding]:
     ours, wanted = Counter(got.sample_ids), Counter(truth.sample_ids)
     more, fewer = ours - wanted, wanted - ours
-    if more:
-        detail = f"{sum(more.values())} too many{_first(more, truth)}"
+    again = Counter({identity: n for identity, n in more.items() if identity in wanted})
+    if again:
+        detail = f"{sum(again.values())} too many{_first(again, truth)}"
         yield _duplicated(evidence, run, got, truth, detail)
-    if fewer:
+    if again != more:  # samples that only workers make: their content depends on who makes them
+        yield from () if again else _by_count(evidence, run, got, truth)
+    elif fewer:
         detail = f"{sum(fewer.values())} never came{_first(fewer, truth)}"
         yield _lost(evidence, run, got, truth, detail)
 
@@ -152,10 +155,13 @@ def lengths_are_true(evidence: Evidence, _asked: Complete) -> Iterator[Finding |
 
 
 def no_epoch_ends_early(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
-    """All batches that the sampler asks for come: a StopIteration ends an epoch without a word."""
-    run = evidence.epochs
+    """All batches that the sampler asks for come: a StopIteration ends an epoch without a word.
+
+    One epoch is enough to see it, and often all there is: workers then end late.
+    """
+    run = evidence.epochs or evidence.base
     expected = run.expected_batches if run is not None else None
-    if run is None or expected is None:
+    if run is None or not run.ok or expected is None:
         return
     short = [epoch for epoch in run.epochs if epoch.batches < expected]
     if short:

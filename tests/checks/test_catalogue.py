@@ -26,7 +26,9 @@ CODES_SENTENCE = (
     "duplicate-randomness, epochs-identical, epochs-drift, seed-ignored, duplicated-samples, "
     "lost-samples, wrong-length, empty-epoch, empty-worker, silent-truncation, "
     "stale-worker-state, recursive-start, import-side-effect, slow-import, nested-processes, "
-    "copied-per-worker, slow, slow-start, no-speedup, will-break-on-forkserver."
+    "fork-unsafe-handle, fork-unsafe-lock, slow-close, too-many-files, copied-per-worker, "
+    "memory-over-budget, view-of-large-buffer, slow, slow-start, no-speedup, "
+    "will-break-on-forkserver."
 )
 
 FAILS_WITHOUT_WORKERS_PAGE = """\
@@ -88,7 +90,9 @@ def test_the_codes_are_these() -> None:
             "stale-worker-state",
         ],
         "spawning": ["recursive-start", "import-side-effect", "slow-import", "nested-processes"],
-        "memory": ["copied-per-worker"],
+        "fork-safety": ["fork-unsafe-handle", "fork-unsafe-lock"],
+        "hygiene": ["slow-close", "too-many-files"],
+        "memory": ["copied-per-worker", "memory-over-budget", "view-of-large-buffer"],
         "throughput": ["slow", "slow-start", "no-speedup"],
         "portability": ["will-break-on-forkserver"],
     }
@@ -192,7 +196,7 @@ def test_select_refuses_a_word_that_is_neither() -> None:
     assert str(caught.value) == (
         "'pickleability' is neither a code nor a family; did you mean 'picklability'? "
         "The families are: picklability, runs, determinism, seeding, completeness, spawning, "
-        f"memory, throughput, portability. {CODES_SENTENCE}"
+        f"fork-safety, hygiene, memory, throughput, portability. {CODES_SENTENCE}"
     )
 
 

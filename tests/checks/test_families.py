@@ -14,6 +14,8 @@ from pytest_dataloader.checks.asked import (
     Asked,
     Complete,
     Deterministic,
+    ForkSafe,
+    Memory,
     NoRecursiveSpawn,
     Picklable,
     Portable,
@@ -27,7 +29,7 @@ from pytest_dataloader.checks.families import CONFORMANCE, FAMILIES, family_of
 from pytest_dataloader.checks.finding import Finding
 from pytest_dataloader.matrix import LoaderConfig
 
-EVERYWHERE = {"runs", "determinism", "seeding", "completeness", "throughput"}
+EVERYWHERE = {"runs", "determinism", "seeding", "completeness", "memory", "throughput"}
 EVERY_QUESTION = (*CONFORMANCE, Throughput(min_speedup=2.0))
 
 
@@ -40,6 +42,8 @@ EVERY_QUESTION = (*CONFORMANCE, Throughput(min_speedup=2.0))
         (Seeding(), "seeding"),
         (Complete(), "completeness"),
         (NoRecursiveSpawn(), "spawning"),
+        (ForkSafe(), "fork-safety"),
+        (Memory(), "memory"),
         (Portable(), "portability"),
         (Throughput(), "throughput"),
     ],
@@ -61,7 +65,7 @@ def test_conformance_is_every_question_that_needs_no_budget() -> None:
     ("config", "names"),
     [
         (W0, EVERYWHERE),
-        (FORK, EVERYWHERE | {"portability"}),
+        (FORK, EVERYWHERE | {"fork-safety", "portability"}),
         (SPAWN, EVERYWHERE | {"picklability", "spawning"}),
         (LoaderConfig("forkserver", 2), EVERYWHERE | {"picklability", "spawning"}),
     ],

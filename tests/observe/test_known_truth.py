@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, note, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, note, settings, strategies as st
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from pytest_dataloader.checks.asked import Complete, Seeding
@@ -248,7 +248,9 @@ CODES = {name for name, code in BY_NAME.items() if code.family in ("seeding", "c
 @pytest.fixture(scope="module")
 def observer() -> Iterator[Observer]:
     found = Observer(timeout_s=30)
+    gc.freeze()  # each run collects garbage: without torch and Hypothesis that takes no time
     yield found
+    gc.unfreeze()
     found.close()
 
 
