@@ -1,7 +1,7 @@
 """Writes what the docs say of codes from the catalogue: docs/codes.md and the README's table.
 
-    python docs/generate.py          # write
-    python docs/generate.py --check  # exit 1 if something would change
+python docs/generate.py          # write
+python docs/generate.py --check  # exit 1 if something would change
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ def pages() -> str:
     """All pages, in the order of the catalogue."""
     parts = [
         "# Codes",
-        "Each finding has one of these codes. `pytest --dl-explain=CODE` prints the same page. "
-        "The examples leave out their imports.",
+        (
+            "Each finding has one of these codes. `pytest --dl-explain=CODE` prints the same page. "
+            "The examples leave out their imports."
+        ),
     ]
     for family in FAMILIES:
         parts.append(f"## {family}")

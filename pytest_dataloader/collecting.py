@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # every session looks for our marks; only one that has them n
     from pytest_dataloader.settings import Settings
 
 CHOICES = ("dl_dataset", "dl_make_dataset", "dl_source_loader")
-SOURCES = (*CHOICES, "dl_loader_kwargs")
+SOURCES = (*CHOICES, "dl_loader_kwargs", "dl_sample_key")
 _NEED_PIPELINE = ("dl_loader", "dl_run")
 
 

@@ -102,7 +102,9 @@ def pipeline_from_fixtures(request: pytest.FixtureRequest, pipeline_id: str) -> 
         pytest.fail(_wrong_choice(request.node, chosen), pytrace=False)
     values = {name: request.getfixturevalue(name) for name in given}
     with _clean_errors():
-        return _pipeline(values, pipeline_id, _key(request, given))
+        pipeline = _pipeline(values, pipeline_id, _key(request, given))
+        pipeline.sample_key = _sample_key(values, pipeline_id)
+        return pipeline
 
 
 @contextlib.contextmanager
@@ -147,6 +149,16 @@ def _pipeline(values: dict[str, Any], pipeline_id: str, key: Any) -> Pipeline:
             )
         return Pipeline(pipeline_id, make_dataset=make, loader_kwargs=kwargs, key=key)
     return Pipeline(pipeline_id, dataset=values["dl_dataset"], loader_kwargs=kwargs, key=key)
+
+
+def _sample_key(values: dict[str, Any], pipeline_id: str) -> Any:
+    key = values.get("dl_sample_key")
+    if key is None or callable(key):
+        return key
+    raise PipelineError(
+        f"{pipeline_id}: dl_sample_key must give a function from a sample to its identity; got "
+        f"{type(key).__qualname__}"
+    )
 
 
 def _loader_of(source: Any, pipeline_id: str) -> Any:

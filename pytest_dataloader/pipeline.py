@@ -40,7 +40,8 @@ class Pipeline:
     """The user's pipeline: how to get a dataset or a loader, and the loader's own arguments.
 
     Exactly one of ``dataset``, ``make_dataset``, ``loader`` and ``make_loader`` is set.
-    Pipelines of one ``key`` are the same and share their runs.
+    Pipelines of one ``key`` are the same and share their runs. ``sample_key`` is the user's
+    function from a sample to its identity.
     ``loader_kwargs`` are the arguments of `torch.utils.data.DataLoader`, or a function that
     returns them and may take ``num_workers``.
     """
@@ -54,6 +55,7 @@ class Pipeline:
         default_factory=dict
     )
     key: Any = None
+    sample_key: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         self.key = self.id if self.key is None else self.key

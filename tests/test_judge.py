@@ -255,6 +255,15 @@ def test_a_family_of_a_sound_run_is_judged_alone() -> None:
     assert (verdict.asked, verdict.nothing_judged) == (("determinism",), False)
 
 
+def test_what_further_runs_would_have_told_is_not_judged_where_workers_end_late() -> None:
+    late = RunFacts(RunRequest(SPAWN), "true", "ok", epochs=(epoch("same"),), close_s=10.25)
+    observer = FakeObserver(late)
+    verdict = judged(observer, Deterministic(), one_family=True)
+    assert verdict.not_judged == ("its workers take 10.2 s to end, and would in every further run",)
+    assert verdict.nothing_judged
+    assert observer.ran == [("spawn-w2", 0, 0, CONTENT)]
+
+
 # Scripts -----------------------------------------------------------------------------------------
 
 ASKED = NoRecursiveSpawn("train.py", ("--fast",))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest_dataloader.checks.asked import Complete
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question, shown_path
+from pytest_dataloader.checks.evidence import Evidence, Question, samples_of, shown_path
 from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
 from pytest_dataloader.observe.facts import DatasetFacts, EpochFacts, RunFacts, RunRequest
 
@@ -194,8 +194,8 @@ def epochs_reach_workers(evidence: Evidence, _asked: Complete) -> Iterator[Findi
         return
     if not run.epoch_fields or not evidence.config.has_workers:
         return
-    same = run.epochs[0].batch_multiset == run.epochs[1].batch_multiset
-    differs = alone.epochs[0].batch_multiset != alone.epochs[1].batch_multiset
+    same = samples_of(run.epochs[0]) == samples_of(run.epochs[1])
+    differs = samples_of(alone.epochs[0]) != samples_of(alone.epochs[1])
     if same and differs:
         field = run.epoch_fields[0]
         message = (

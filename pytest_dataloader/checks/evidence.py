@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pytest_dataloader.observe.facts import (
     SCRIPT,
     TIMED,
     DifferenceFacts,
+    EpochFacts,
     ErrorFacts,
     RunFacts,
     RunRequest,
@@ -107,6 +109,11 @@ class Evidence:
             if request.config == self.config and request.purpose == CONTENT
         ]
         return sorted(found, key=lambda f: (f.request.seed, f.request.repeat))
+
+
+def samples_of(epoch: EpochFacts) -> Counter[str | None] | str | None:
+    """What the samples of an epoch are, whatever their order and their batches."""
+    return Counter(epoch.sample_ids) if epoch.sample_ids else epoch.batch_multiset
 
 
 def causes(run: RunFacts | None) -> list[DifferenceFacts]:

@@ -19,6 +19,7 @@ from pytest_dataloader.checks.evidence import (
 )
 from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
 from pytest_dataloader.checks.picklability import start_failures
+from pytest_dataloader.checks.throughput import batches_travel_quickly
 from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.errors import belongs_to_user, source_line
 from pytest_dataloader.observe.facts import (
@@ -202,4 +203,4 @@ def _place_in(words: str) -> str:
     return words.rpartition(" at ")[2].rstrip(")") if " at " in words else words
 
 
-CHECKS = (fails, ends_promptly)
+CHECKS = (fails, ends_promptly, batches_travel_quickly)

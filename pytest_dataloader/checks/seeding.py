@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest_dataloader.checks.asked import Seeding
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question
+from pytest_dataloader.checks.evidence import Evidence, Question, samples_of
 from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
 from pytest_dataloader.observe.facts import EpochFacts, RandomnessFacts, RunFacts, RunRequest
 
@@ -125,7 +125,9 @@ def _same_content(one: EpochFacts, other: EpochFacts) -> bool:
 def stored_data_stays(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
     """Making a sample does not edit what the dataset stores."""
     run = evidence.epochs
-    if run is None or not run.drifted or _samples(run.epochs[0]) == _samples(run.epochs[1]):
+    if run is None or not run.drifted:
+        return
+    if samples_of(run.epochs[0]) == samples_of(run.epochs[1]):
         return
     drift = run.drifted[0]
     message = (
@@ -135,11 +137,6 @@ def stored_data_stays(evidence: Evidence, _asked: Seeding) -> Iterator[Finding |
     # Seeds are no evidence here: they also order the samples.
     severity = WARNING if any(map(_draws_for_samples, run.randomness)) else ERROR
     yield _finding("epochs-drift", severity, evidence, drift.path, message)
-
-
-def _samples(epoch: EpochFacts) -> Counter[str | None] | str | None:
-    """What the samples of an epoch are, whatever their order."""
-    return Counter(epoch.sample_ids) if epoch.sample_ids else epoch.batch_multiset
 
 
 def seeds_matter(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:

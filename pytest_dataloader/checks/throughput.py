@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pytest_dataloader.checks.asked import Throughput
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import Evidence, Question
-from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
+from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
 from pytest_dataloader.observe.facts import RateFacts, RunRequest
 
 BUDGET_SECONDS = 3.0
+SLOW_PICKLE_S = 0.01
+PICKLE_SHARE = 0.4
 
 
 def needs(asked: Throughput, question: Question) -> list[RunRequest]:
@@ -109,6 +111,33 @@ def worth_its_workers(evidence: Evidence, asked: Throughput) -> Iterator[Finding
         f"({rates[0].batches_per_s:.4g} against {rates[1].batches_per_s:.4g} batches/s)"
     )
     yield _error("no-speedup", evidence, message)
+
+
+def batches_travel_quickly(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
+    """A worker does not spend most of its time on turning a batch of Python objects into bytes.
+
+    Tensors travel as handles of shared memory; every other object is pickled by the worker and
+    unpickled by the loader's process.
+    """
+    run = evidence.base
+    if run is None or not run.pickle_s or not run.batch_cpu_s or run.pickle_s < SLOW_PICKLE_S:
+        return
+    share = run.pickle_s / run.batch_cpu_s
+    if share < PICKLE_SHARE:
+        return
+    message = (
+        f"expected at most {PICKLE_SHARE:.0%} of a worker's time a batch to go into sending it, "
+        f"but pickling its {run.pickle_bytes or 0:,} bytes takes {run.pickle_s * 1000:.0f} ms of "
+        f"{run.batch_cpu_s * 1000:.0f} ms, and the process that trains has to unpickle them"
+    )
+    yield Finding(
+        "slow-transfer",
+        WARNING,
+        (evidence.config,),
+        "batch",
+        message,
+        BY_NAME["slow-transfer"].mend,
+    )
 
 
 def _error(code: str, evidence: Evidence, message: str) -> Finding:

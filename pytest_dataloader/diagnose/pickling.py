@@ -60,17 +60,18 @@ class Travel:
     modules: tuple[str, ...] = ()
 
 
-def weigh(roots: dict[str, Any], context: Any) -> Travel | None:
+def weigh(roots: dict[str, Any], context: Any, *, parts: bool = True) -> Travel | None:
     """Bytes that travel to each worker, or None if something does not travel.
 
     Tensors count as the handles that travel in their place, arrays with all their bytes.
+    Without ``parts`` only the sum is told.
     """
     pairs = list(_roots(roots))
     sink = _Nowhere()
     with spawning(context):
         if any(_failure(value, sink) is not None for _, value in pairs):
             return None
-        heaviest = _heaviest(pairs) if sink.count >= _HEAVY_BYTES else []
+        heaviest = _heaviest(pairs) if parts and sink.count >= _HEAVY_BYTES else []
     return Travel(sink.count, tuple(heaviest[:5]), tuple(sink.modules))
 
 

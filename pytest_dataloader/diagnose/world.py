@@ -23,6 +23,8 @@ from pytest_dataloader.observe.facts import DifferenceFacts
 
 _MAX_DEPTH = 6
 _MAX_OPENED = 32
+_MAX_SHOWN = 8
+_MAX_COMPARED = 1_000
 _MAX_NODES = 5_000
 _MAX_MODULES = 100
 _WHOLE_BYTES = 64 * 1024 * 1024
@@ -131,10 +133,22 @@ def _is_data(value: Any) -> bool:
         return True
     if isinstance(value, (random.Random, set, frozenset, range)):
         return True
-    names = {f"{k.__module__}.{k.__qualname__}" for k in type(value).__mro__}
-    return bool(names & _DATA_CLASSES) or not hasattr(value, "__dict__")
+    if _class_names(value) & _DATA_CLASSES:
+        return True
+    kinds = type(value).__mro__
+    slotted = any("__slots__" in vars(kind) and _is_of_user(kind) for kind in kinds)
+    return not slotted and type(value).__dictoffset__ == 0
 
 
+def _class_names(value: Any) -> set[str]:
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__}
+
+
+def _is_of_user(kind: type) -> bool:
+    return _is_file_of_user(sys.modules.get(kind.__module__))
+
+
+_ARRAYS = {"torch.Tensor", "numpy.ndarray"}
 _DATA_CLASSES = {
     "torch.Tensor",
     "torch._C.TensorBase",
@@ -155,7 +169,7 @@ def _attributes(value: Any) -> dict[str, Any]:
         found = {}
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
-            if isinstance(member, types.MemberDescriptorType):
+            if isinstance(member, types.MemberDescriptorType) and not name.startswith("__"):
                 with contextlib.suppress(AttributeError):  # a slot that is not filled
                     found.setdefault(name, member.__get__(value))
     return found
@@ -250,8 +264,7 @@ class _Look(Walk):
 
     def _lessened(self, value: Any) -> Any:
         """A large array's edges in its place: a look must not read a memory map through."""
-        size = getattr(value, "nbytes", 0)
-        if not isinstance(size, int) or size <= _WHOLE_BYTES or not hasattr(value, "reshape"):
+        if not _class_names(value) & _ARRAYS or value.nbytes <= _WHOLE_BYTES:
             return value
         try:
             flat = value.reshape(-1)
@@ -262,9 +275,10 @@ class _Look(Walk):
     def describe(self, value: Any, depth: int) -> None:
         """Objects of other kinds: generators by their state, others by class and fields."""
         for names, state in _STATES:
-            if type(value).__qualname__ in names and hasattr(value, state):
+            kind = type(value)
+            if kind.__qualname__ in names and hasattr(kind, state) and not _is_of_user(kind):
                 member = getattr(value, state)
-                self.tag("state", type(value).__qualname__)
+                self.tag("state", kind.__qualname__)
                 self.feed(_state_of(member), depth)
                 return
         attributes = _attributes(value)
@@ -298,8 +312,25 @@ def _held(value: Any) -> Held:
     except Exception:  # noqa: BLE001 - a field of the user's that cannot be read is no evidence
         return ["", kind_of(value), "opaque"]
     kind = "empty" if value is None or _is_empty(value) else "opaque" if look.opaque else "data"
-    shown = f"{kind_of(value)} {preview(value)}" if _is_data(value) else kind_of(value)
+    shown = kind_of(value)
+    if _is_data(value) and _may_be_shown(value):
+        shown = f"{shown} {preview(value)}"
     return [look.hasher.hexdigest(), _short(shown) if kind != "empty" else repr(value), kind]
+
+
+def _may_be_shown(value: Any, depth: int = 0) -> bool:
+    """Whether to show a value is to call no method of the user's.
+
+    Of sequences only the first items are shown; all of what has no order is compared to sort it.
+    """
+    if type(value) in (list, tuple):
+        items = value[:_MAX_SHOWN]
+    elif type(value) in (dict, set, frozenset):
+        items = [*value, *value.values()] if type(value) is dict else [*value]
+    else:
+        return not _is_of_user(type(value))
+    few = len(items) <= _MAX_COMPARED and depth < _MAX_DEPTH
+    return few and all(_may_be_shown(item, depth + 1) for item in items)
 
 
 def _short(text: str) -> str:

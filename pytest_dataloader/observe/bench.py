@@ -75,6 +75,8 @@ class Bench:
     held_before: dict[str, list[str]] = field(default_factory=dict)
     drifted: tuple[DifferenceFacts, ...] = ()
     epoch_fields: tuple[str, ...] = ()
+    pickle_s: float | None = None
+    pickle_bytes: int | None = None
     held_locks: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
 

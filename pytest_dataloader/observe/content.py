@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import multiprocessing
+import statistics
 import warnings
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling, world
-from pytest_dataloader.observe import forking, insight, processes, worker
+from pytest_dataloader.observe import clock, forking, insight, processes, worker
 from pytest_dataloader.observe.bench import Bench
-from pytest_dataloader.observe.epoch import EpochRecord, drive
+from pytest_dataloader.observe.epoch import EpochRecord, drive, set_epoch
 from pytest_dataloader.observe.facts import (
     HUNG,
     TRUE_START,
@@ -94,7 +96,9 @@ def _one_epoch(bench: Bench, loader: Any, epoch: int, dog: Watchdog) -> None:
     record = EpochRecord(epoch=epoch)
     bench.records.append(record)
     if bench.request.epochs > 1:
-        insight.before_epoch(bench, loader, epoch)
+        insight.tell_epoch(bench, loader, epoch)
+    else:
+        set_epoch(loader, epoch)
     _drive(bench, loader, record, dog)
 
 
@@ -173,7 +177,23 @@ def _drive(bench: Bench, loader: Any, record: EpochRecord, dog: Watchdog) -> Non
         if count == bench.expected or count & (count - 1) == 0:
             _sample_memory(bench)
 
-    drive(loader, record, beat=dog.beat, started=begun, taken=taken)
+    weigh = _weigh_batch if bench.request.config.has_workers else None
+    drive(
+        loader,
+        record,
+        beat=dog.beat,
+        started=begun,
+        taken=taken,
+        first=lambda batch: weigh(bench, batch) if weigh is not None else None,
+    )
+
+
+def _weigh_batch(bench: Bench, batch: Any) -> None:
+    """Pickle the first batch into nowhere, as a worker had to: seconds and bytes."""
+    began = clock.now()
+    travel = pickling.weigh({"batch": batch}, None, parts=False)
+    bench.pickle_s = clock.now() - began
+    bench.pickle_bytes = travel.bytes if travel is not None else None
 
 
 def _sample_memory(bench: Bench) -> None:
@@ -231,6 +251,9 @@ def _facts(
         drifted=bench.drifted,
         epoch_fields=bench.epoch_fields,
         dataset=bench.dataset,
+        pickle_s=bench.pickle_s,
+        pickle_bytes=bench.pickle_bytes,
+        batch_cpu_s=_batch_cpu_s(told),
         handles=forking.shared_handles(told),
         held_locks=bench.held_locks,
         threads=bench.threads,
@@ -250,6 +273,16 @@ def _world(bench: Bench, told: list[dict[str, Any]]) -> tuple[DifferenceFacts, .
     """Where a worker held something else than this process when it had started."""
     looks = [note["held"] for note in told if note["kind"] == "world"]
     return world.differences(bench.world, looks[0], bench.names_used) if looks else ()
+
+
+def _batch_cpu_s(told: list[dict[str, Any]]) -> float | None:
+    """The median over workers' batches of the CPU seconds since the worker's batch before."""
+    spent: list[float] = []
+    made = [note for note in told if note["kind"] == "batch"]
+    for pid in dict.fromkeys(note["pid"] for note in made):
+        cpu = [note["cpu"] for note in made if note["pid"] == pid]
+        spent += [after - before for before, after in itertools.pairwise(cpu)]
+    return statistics.median(spent) if spent else None
 
 
 def _epochs(bench: Bench, told: list[dict[str, Any]]) -> tuple[EpochFacts, ...]:

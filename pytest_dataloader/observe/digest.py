@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import enum
+import functools
 import itertools
 import pathlib
 import reprlib
@@ -209,6 +210,10 @@ class Walk:
         self.hasher.update(f"\x00{kind}:{details!r};".encode("utf-8", "surrogatepass"))
 
     def _composite(self, value: Any, depth: int) -> None:
+        kind: Any = type(value)
+        if _is_plain(kind):
+            self.describe(value, depth)
+            return
         for matches, feed in _KINDS:
             if matches(value):
                 try:
@@ -229,11 +234,36 @@ class Walk:
             self.tag("global", _type_name(value), reduced)
             return
         _, args, state, items, pairs = (*reduced, None, None, None)[:5]
-        self.tag("object", _type_name(value))
-        self.feed([a for a in args if not isinstance(a, type)], depth)
+        kind: Any = type(value)
+        self.hasher.update(_object_tag(kind))
+        given = [a for a in args if not isinstance(a, type)]
+        if given:
+            self.tag("arguments")
+            self.feed(given, depth)
         self.feed(state, depth)
-        self.feed(list(items) if items is not None else None, depth)
-        self.feed(dict(pairs) if pairs is not None else None, depth)
+        if items is not None:
+            self.tag("items")
+            self.feed(list(items), depth)
+        if pairs is not None:
+            self.tag("pairs")
+            self.feed(dict(pairs), depth)
+
+
+@functools.lru_cache(maxsize=256)
+def _object_tag(kind: type) -> bytes:
+    return f"\x00object:{kind.__module__}.{kind.__qualname__};".encode("utf-8", "surrogatepass")
+
+
+@functools.lru_cache(maxsize=256)
+def _is_plain(kind: type) -> bool:
+    """Whether objects of a class are of none of the kinds below, whatever their value."""
+    bases = (list, tuple, dict, set, frozenset, enum.Enum, pathlib.PurePath, int, float, str, bytes)
+    if issubclass(kind, (*bases, type, types.FunctionType, types.BuiltinFunctionType)):
+        return False
+    libraries = ("torch", "numpy", "PIL")
+    if any(base.__module__.partition(".")[0] in libraries for base in kind.__mro__):
+        return False
+    return not dataclasses.is_dataclass(kind)
 
 
 def _type_name(value: Any) -> str:

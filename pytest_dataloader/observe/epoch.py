@@ -118,13 +118,13 @@ def drive(
     beat: Callable[[], None],
     started: Callable[[], None],
     taken: Callable[[int], None],
+    first: Callable[[Any], None] = lambda _batch: None,
 ) -> None:
-    """Run one epoch into ``record``.
+    """Run one epoch into ``record``; the dataset has been told of it.
 
     ``started`` is called when ``iter(loader)`` has returned, ``taken`` after each batch with the
-    number of batches so far. Raises what the loader raises.
+    number of batches so far, ``first`` with the first batch. Raises what the loader raises.
     """
-    set_epoch(loader, record.epoch)
     record.began = clock.now()
     beat()
     batches: Iterator[Any] = iter(loader)
@@ -138,5 +138,7 @@ def drive(
             record.end_s = clock.now() - asked
             return
         record.take(batch, asked)
+        if record.batches == 1:
+            first(batch)
         del batch
         taken(record.batches)

@@ -267,6 +267,11 @@ class RunFacts:
     drifted: tuple[DifferenceFacts, ...] = ()
     epoch_fields: tuple[str, ...] = ()
     dataset: DatasetFacts | None = None
+    # What it costs to send a batch: seconds and bytes of pickling the first one, and the median
+    # CPU seconds that a worker spends a batch on making and sending it.
+    pickle_s: float | None = None
+    pickle_bytes: int | None = None
+    batch_cpu_s: float | None = None
     # Under fork: handles that workers share, locks held and threads alive as they were forked.
     handles: tuple[HandleFacts, ...] = ()
     held_locks: tuple[str, ...] = ()

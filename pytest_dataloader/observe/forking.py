@@ -35,9 +35,12 @@ def look(bench: Bench, loader: Any, riders: dict[str, Any]) -> None:
 
 
 def shared_handles(told: list[dict[str, Any]]) -> tuple[HandleFacts, ...]:
-    """Handles that a worker had from its parent and still had when it made a batch."""
+    """Handles that a worker had from its parent and still had when it made a batch.
+
+    A worker's first note is of its start; where that is empty, its handles are all its own.
+    """
     found: dict[str, HandleFacts] = {}
-    notes = [note for note in told if note["kind"] == "handles" and note["handles"]]
+    notes = [note for note in told if note["kind"] == "handles"]
     for pid in dict.fromkeys(note["pid"] for note in notes):
         first, *later = [note["handles"] for note in notes if note["pid"] == pid]
         for path, (identity, kind, offset) in first.items():

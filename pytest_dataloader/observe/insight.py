@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_dataloader.diagnose import world
+from pytest_dataloader.diagnose import pickling, world
 from pytest_dataloader.observe.bench import Bench
-from pytest_dataloader.observe.epoch import Recording
+from pytest_dataloader.observe.epoch import Recording, set_epoch
 from pytest_dataloader.observe.errors import belongs_to_user
 from pytest_dataloader.observe.facts import (
     DatasetFacts,
@@ -32,10 +32,22 @@ def prepare(bench: Bench, loader: Any, riders: dict[str, Any]) -> Insight:
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
         loader.__dict__[name] = Recording(getattr(loader, name), bench.records)
     carried = {f"loader.{name}": value for name, value in riders.items()}
-    ride = Insight(getattr(bench.pipeline, "sample_key", None), carried)
+    ride = Insight(_sample_key(bench), carried)
     if not bench.request.config.has_workers:
         ride.dataset = loader.dataset
     return ride
+
+
+def _sample_key(bench: Bench) -> Any:
+    """The user's function from a sample to its identity, where it can travel to the workers."""
+    key = bench.pipeline.sample_key
+    method = bench.request.config.start_method
+    if key is None or method in (None, "fork"):
+        return key
+    if pickling.find_unpicklable({"dl_sample_key": key}, None):
+        bench.notes.append("dl_sample_key does not travel to the workers; content is compared")
+        return None
+    return key
 
 
 def _described(loader: Any) -> DatasetFacts:
@@ -76,13 +88,14 @@ def _iterators(dataset: Any) -> Iterator[str]:
             yield path
 
 
-def before_epoch(bench: Bench, loader: Any, epoch: int) -> None:
-    """Note the fields at the first epoch's begin, and which of them ``set_epoch`` changes."""
+def tell_epoch(bench: Bench, loader: Any, epoch: int) -> None:
+    """Tell the dataset the epoch. Note the fields that it has at the first, and those that
+    ``set_epoch`` changes at the second."""
     held = world.held({"dataset": loader.dataset}, ())
     if epoch == 0:
         bench.held_before = held
-    if epoch == 1 and callable(getattr(loader.dataset, "set_epoch", None)):
-        loader.dataset.set_epoch(epoch)
+    set_epoch(loader, epoch)
+    if epoch == 1:
         after = world.held({"dataset": loader.dataset}, ())
         paths = (path for path in after if after[path][0] != held.get(path, [""])[0])
         bench.epoch_fields = tuple(p for p in paths if p.startswith("dataset"))

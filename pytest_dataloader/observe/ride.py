@@ -5,14 +5,18 @@ Rides on a run of several epochs only; a timed pass and a first start carry none
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pytest_dataloader.diagnose.world import fields
-from pytest_dataloader.observe.digest import Digest, digest
+import xxhash
 
+from pytest_dataloader.diagnose.world import fields
+from pytest_dataloader.observe.digest import Walk, digest
+
+_MOST_PARTS = 1_000
 GLOBAL_STATES = ("random", "numpy.random", "torch")
 
 
@@ -60,14 +64,35 @@ class Insight:
     def _identity(self, sample: Any) -> str | None:
         if self.key is not None:
             return digest(self.key(sample)).hex[:16]
-        found: Digest = digest(sample)
-        return None if found.not_compared else found.hex[:16]
+        walk = _Beginning()
+        with contextlib.suppress(_Enough):
+            walk.feed(sample, 0)
+        return None if walk.not_compared else walk.hasher.hexdigest()[:16]
 
     def _dataset(self) -> Any:
         from torch.utils.data import get_worker_info
 
         info = get_worker_info()
         return info.dataset if info is not None else self.dataset
+
+
+class _Enough(BaseException):
+    """As much of a sample as tells it from others has been read."""
+
+
+class _Beginning(Walk):
+    """A digest of a sample's first parts: enough to count samples, and of bounded cost."""
+
+    def __init__(self) -> None:
+        super().__init__(xxhash.xxh3_128())
+        self._left = _MOST_PARTS
+
+    def feed(self, value: Any, depth: int) -> None:
+        """Feed a value, if the budget lasts."""
+        self._left -= 1
+        if self._left < 0:
+            raise _Enough
+        super().feed(value, depth)
 
 
 def _generators(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -27,7 +27,7 @@ CODES_SENTENCE = (
     "lost-samples, wrong-length, empty-epoch, empty-worker, silent-truncation, "
     "stale-worker-state, recursive-start, import-side-effect, slow-import, nested-processes, "
     "fork-unsafe-handle, fork-unsafe-lock, slow-close, too-many-files, copied-per-worker, "
-    "memory-over-budget, view-of-large-buffer, slow, slow-start, no-speedup, "
+    "memory-over-budget, view-of-large-buffer, slow, slow-start, no-speedup, slow-transfer, "
     "will-break-on-forkserver."
 )
 
@@ -93,7 +93,7 @@ def test_the_codes_are_these() -> None:
         "fork-safety": ["fork-unsafe-handle", "fork-unsafe-lock"],
         "hygiene": ["slow-close", "too-many-files"],
         "memory": ["copied-per-worker", "memory-over-budget", "view-of-large-buffer"],
-        "throughput": ["slow", "slow-start", "no-speedup"],
+        "throughput": ["slow", "slow-start", "no-speedup", "slow-transfer"],
         "portability": ["will-break-on-forkserver"],
     }
 

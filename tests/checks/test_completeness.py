@@ -152,6 +152,24 @@ def test_samples_that_are_random_are_counted() -> None:
     assert said(stream(SPAWN, (7, 8, 9), (1, 2, 3)), truth) == []
 
 
+def test_samples_that_only_workers_make_are_counted() -> None:
+    truth = alone((1, 2, 3, 4), (1, 2, 3, 4))
+    assert said(stream(SPAWN, (1, 2, 7, 8), (1, 2, 7, 8)), truth) == []
+    fewer, more = stream(SPAWN, (1, 7), (1, 7)), stream(SPAWN, (1, 2, 3, 4, 7), (1, 2, 3, 4, 7))
+    assert [f.message for f in [*said(fewer, truth), *said(more, truth)]] == [
+        "expected each of the 4 samples once, got 2 samples under spawn-w2, 2 never came",
+        "expected each of the 4 samples once, got 5 samples under spawn-w2, 1 too many",
+    ]
+
+
+def test_samples_that_come_twice_are_told_also_beside_others_that_only_workers_make() -> None:
+    [finding] = said(stream(SPAWN, (1, 1, 7, 8), (1, 1, 7, 8)), FOUR)
+    assert finding.message == (
+        "expected each of the 4 samples once, got 4 samples under spawn-w2, 1 too many; the first "
+        "are samples 0"
+    )
+
+
 def test_samples_without_content_are_counted() -> None:
     def without_content(facts):
         return replace(
@@ -359,6 +377,13 @@ def test_an_epoch_that_ends_early(config) -> None:
     ]
 
 
+@pytest.mark.parametrize(("expected", "codes"), [(3, ["silent-truncation"]), (2, [])])
+def test_the_base_run_is_enough_to_see_an_epoch_end_early(expected, codes) -> None:
+    base = epochs_run(SPAWN, (1, 2), dataset=MAPPED, expected_batches=expected)
+    base = replace(base, request=question(SPAWN).base())
+    assert [finding.code for finding in said(base)] == codes
+
+
 @pytest.mark.parametrize("expected", [2, 1, None])
 def test_epochs_that_have_all_their_batches(expected) -> None:
     assert said(epochs_run(SPAWN, (1, 2), (1, 2), dataset=MAPPED, expected_batches=expected)) == []
@@ -412,6 +437,11 @@ def test_persistent_workers_do_not_hear_of_the_epoch() -> None:
             SHARE_IT,
         )
     ]
+
+
+def test_a_sampler_that_shuffles_does_not_hide_it() -> None:
+    two = epochs_run(SPAWN, (1, 2), (2, 1), dataset=PERSISTENT, epoch_fields=HEARD)
+    assert [f.code for f in said(two, told_epochs(W0, (1, 2), (7, 8)))] == ["stale-worker-state"]
 
 
 @pytest.mark.parametrize(

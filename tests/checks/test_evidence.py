@@ -7,18 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from by_hand import FORK, MATRIX, SPAWN, W0, error, other_in_worker, question, run
+from by_hand import FORK, MATRIX, SPAWN, W0, epochs_run, error, other_in_worker, question, run, sampled
 
 from pytest_dataloader.checks.evidence import (
     Evidence,
     causes,
     place,
     quoted,
+    samples_of,
     shown_path,
     told_cause,
 )
 from pytest_dataloader.matrix import LoaderConfig
-from pytest_dataloader.observe.facts import CONTENT, IMPORT, SCRIPT, TIMED, RunRequest
+from pytest_dataloader.observe.facts import CONTENT, IMPORT, RAISED, SCRIPT, TIMED, RunRequest
 
 # Questions ---------------------------------------------------------------------------------------
 
@@ -33,6 +34,30 @@ def test_a_timed_pass_of_some_seconds() -> None:
     about = question(seeds=(7, 8))
     assert about.timed() == RunRequest(SPAWN, seed=7, purpose=TIMED, seconds=1.0)
     assert about.timed(3.0, W0) == RunRequest(W0, seed=7, purpose=TIMED, seconds=3.0)
+
+
+def test_a_run_of_three_epochs() -> None:
+    about = question(seeds=(7, 8))
+    assert about.epochs() == RunRequest(SPAWN, seed=7, repeat=1, epochs=3)
+    assert about.epochs(W0) == RunRequest(W0, seed=7, repeat=1, epochs=3)
+
+
+def test_runs_of_several_epochs_count_if_they_came_to_their_end() -> None:
+    def evidence(**facts: object) -> Evidence:
+        runs = [epochs_run(config, (1,), (2,), **facts) for config in (SPAWN, W0)]
+        return Evidence(question(), {facts.request: facts for facts in runs})
+
+    sound = evidence()
+    assert sound.epochs is sound.get(question().epochs())
+    assert sound.epochs_in_process is sound.get(question().epochs(W0))
+    for unsound in (evidence(outcome=RAISED), evidence(epochs=(sampled(1),))):
+        assert (unsound.epochs, unsound.epochs_in_process) == (None, None)
+
+
+def test_the_samples_of_an_epoch_whatever_their_order() -> None:
+    assert samples_of(sampled(1, 2, 2)) == samples_of(sampled(2, 1, 2)) != samples_of(sampled(1, 2))
+    unknown = replace(sampled(1, 2), sample_ids=None)
+    assert samples_of(unknown) == unknown.batch_multiset
 
 
 def test_a_script_is_the_same_run_for_every_number_of_workers() -> None:

@@ -279,9 +279,17 @@ def test_without_identities_the_batches_are_compared() -> None:
 
 
 def test_samples_that_are_random_anyway_make_drift_a_warning() -> None:
-    facts = epochs_run(W0, (1, 2), (3, 4), drifted=(DIMMED,))
-    [finding] = said(facts, *seeds(1, 2, config=W0), config=W0)
+    drawn_by = (drawn("random", "a", "b", first=None), drawn("torch", "c", "c", first=None))
+    facts = epochs_run(W0, (1, 2), (3, 4), drifted=(DIMMED,), randomness=drawn_by)
+    [finding] = said(facts, config=W0)
     assert (finding.code, finding.severity) == ("epochs-drift", WARNING)
+
+
+def test_a_sampler_that_shuffles_is_no_excuse_for_drift() -> None:
+    drawn_by = (drawn("torch", "c", "c", first=None), drawn("torch", "d", "d", epoch=1))
+    facts = epochs_run(W0, (1, 2), (3, 4), drifted=(DIMMED,), randomness=drawn_by)
+    [finding] = said(facts, *seeds(1, 2, config=W0), config=W0)
+    assert (finding.code, finding.severity) == ("epochs-drift", ERROR)
 
 
 # seed-ignored ------------------------------------------------------------------------------------

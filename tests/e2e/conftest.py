@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -22,6 +23,12 @@ import psutil
 import pytest
 
 PARTS = Path(__file__).with_name("parts.py")
+
+needs_fork = pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(),
+    reason="tells what happens under fork; test_windows.py stands for platforms without it",
+)
+
 _MARK = "E2E_SESSION"
 _COLUMNS = 100
 _DROPPED = {"CI", "BUILD_NUMBER", "PY_COLORS", "FORCE_COLOR", "NO_COLOR"}

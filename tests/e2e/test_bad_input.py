@@ -241,11 +241,11 @@ def test_a_wrong_marker_is_one_clean_error(markers: Session, name: str, message:
 
 
 def test_a_script_that_is_not_there(markers: Session) -> None:
-    test = markers.tests["test_script[fork]"]
+    test = markers.tests["test_script[spawn]"]
     assert (test.outcome, test.words) == (
         "error",
         (
-            "test_it.py::test_script[fork]: dl_no_recursive_spawn: script must be the path of a "
+            "test_it.py::test_script[spawn]: dl_no_recursive_spawn: script must be the path of a "
             "Python file, from the working directory or the test's folder; there is no file "
             "'nosuch.py'"
         ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import PARTS, Runner, Session, line_of, one_line
+from .conftest import PARTS, Runner, Session, line_of, needs_fork, one_line
+
+pytestmark = needs_fork
 
 SUITE = """
     import pytest

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Runner, Session, line_of, one_line
+from .conftest import Runner, Session, line_of, needs_fork, one_line
+
+pytestmark = needs_fork
 
 BAD = """
     import subprocess

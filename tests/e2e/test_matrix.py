@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Runner, Session
+from .conftest import Runner, Session, needs_fork
+
+pytestmark = needs_fork
 
 IDS = """
     import pytest

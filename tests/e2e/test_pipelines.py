@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Runner, Session
+from .conftest import Runner, Session, needs_fork
+
+pytestmark = needs_fork
 
 # Each class has its own pipeline, and says in `plain` what it is without the plugin.
 SUITE = """

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from .conftest import Runner, Session, shared_memory
+from .conftest import Runner, Session, needs_fork, shared_memory
+
+pytestmark = needs_fork
 
 FIGURE = re.compile(r"[\d.,e+-]+")
 

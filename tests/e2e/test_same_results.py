@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import Runner, Session, configuration
+from .conftest import Runner, Session, configuration, needs_fork
+
+pytestmark = needs_fork
 
 SUITE = """
     import pytest

@@ -35,6 +35,11 @@ def test_a_handle_that_is_opened_anew_is_not_shared() -> None:
     assert shared_handles(told) == ()
 
 
+def test_a_handle_that_was_not_there_at_the_start_is_the_workers_own() -> None:
+    told = [note(1), note(1, f=[8, "an open file", 0]), note(1, f=[8, "an open file", 80])]
+    assert shared_handles(told) == ()
+
+
 def test_a_worker_that_made_no_batch_tells_nothing() -> None:
     assert shared_handles([note(1, f=[7, "an open file", 0])]) == ()
 

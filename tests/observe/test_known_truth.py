@@ -8,7 +8,7 @@ import multiprocessing
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -104,6 +104,10 @@ class StreamPlan:
         batches = [self.batches(number) for number in range(workers)]
         return found | _of_noise(self.noise, batches, persistent=self.persistent)
 
+    def unsure(self) -> set[str]:
+        """The codes of which nothing is known: random samples are counted, not recognised."""
+        return {"duplicated-samples"} if self.noise != NO_NOISE and self.drop_last else set()
+
     def batches(self, number: int) -> int:
         samples = len(self.share(number, 2))
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
@@ -192,6 +196,12 @@ class TablePlan:
         each = [(batches + 1 - number) // 2 for number in range(workers)]
         return found | _of_noise(self.noise, each, persistent=self.persistent)
 
+    def unsure(self) -> set[str]:
+        """The codes of which nothing is known: too little was run, or another reason hides it."""
+        if self.stops:
+            return CODES - {"silent-truncation"}
+        return {"epochs-drift"} if self.data == EDITED and self.noise != NO_NOISE else set()
+
     @property
     def unlike_in_workers(self) -> bool:
         """Whether the epochs of persistent workers differ for another reason than the epoch."""
@@ -224,6 +234,11 @@ class TableOfEpochs(Table):
         self.epoch = epoch
 
 
+def ends_soon(plan: TablePlan) -> TablePlan:
+    """The plan, without persistent workers where they end after 5 s each, as torch lets them."""
+    return replace(plan, persistent=False) if plan.stops else plan
+
+
 tables = st.builds(
     TablePlan,
     count=st.integers(1, 12),
@@ -236,7 +251,7 @@ tables = st.builds(
     batch_size=st.integers(1, 4),
     shuffle=st.booleans(),
     persistent=st.booleans(),
-)
+).map(ends_soon)
 
 
 # What is found -------------------------------------------------------------------------------
@@ -286,24 +301,28 @@ forks = pytest.mark.skipif(
 @many
 @given(plan=streams)
 def test_a_stream_without_workers(observer: Observer, plan: StreamPlan) -> None:
-    assert errors(observer, plan, W0) == plan.truth(W0)
+    found = errors(observer, plan, W0)
+    assert found - plan.unsure() == plan.truth(W0) - plan.unsure()
 
 
 @many
 @given(plan=tables)
 def test_a_table_without_workers(observer: Observer, plan: TablePlan) -> None:
-    assert errors(observer, plan, W0) == plan.truth(W0)
+    found = errors(observer, plan, W0)
+    assert found - plan.unsure() == plan.truth(W0) - plan.unsure()
 
 
 @forks
 @few
 @given(plan=streams)
 def test_a_stream_in_forked_workers(observer: Observer, plan: StreamPlan) -> None:
-    assert errors(observer, plan, FORK) == plan.truth(FORK)
+    found = errors(observer, plan, FORK)
+    assert found - plan.unsure() == plan.truth(FORK) - plan.unsure()
 
 
 @forks
 @few
 @given(plan=tables)
 def test_a_table_in_forked_workers(observer: Observer, plan: TablePlan) -> None:
-    assert errors(observer, plan, FORK) == plan.truth(FORK)
+    found = errors(observer, plan, FORK)
+    assert found - plan.unsure() == plan.truth(FORK) - plan.unsure()

@@ -129,4 +129,26 @@ CODES = (
                 return DataLoader(Squares(), num_workers=0)
             """,
     ),
+    Code(
+        name="slow-transfer",
+        family="throughput",
+        title="Sending a batch from the worker takes longer than it should",
+        why="""
+            A tensor is sent as a handle of shared memory. Lists, dicts and strings are pickled
+            object by object in the worker, pushed through a pipe, and rebuilt in the main process,
+            in the thread that trains. Many small tensors are slow too, since each gets a shared
+            memory of its own.
+            """,
+        mend="""
+            Return few large tensors: stack what belongs together, and send text as numbers.
+            """,
+        before="""
+            def collate(samples):
+                return [[float(n) for n in range(10_000)] for _ in samples]
+            """,
+        after="""
+            def collate(samples):
+                return torch.arange(10_000, dtype=torch.float64).repeat(len(samples), 1)
+            """,
+    ),
 )

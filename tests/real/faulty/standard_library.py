@@ -10,9 +10,10 @@ from torch.utils.data import Dataset
 
 
 def write_archive(folder: Path) -> None:
+    """More than a buffer holds, so that each sample is read from the file."""
     with zipfile.ZipFile(folder / "texts.zip", "w") as archive:
         for n in range(8):
-            archive.writestr(f"{n}.txt", f"sentence {n}")
+            archive.writestr(f"{n}.txt", f"sentence {n}\n" * 1000)
 
 
 def write_rows(folder: Path) -> None:
