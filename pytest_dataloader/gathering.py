@@ -28,9 +28,10 @@ class Gatherer:
         if self.settings.report is not None:
             self._finished().write(self.settings.report)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         nothing_asked = self.report is None and not self.settings.was_asked
-        if nothing_asked or self.config.option.collectonly:
+        cut_short = exitstatus in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
+        if nothing_asked or cut_short or self.config.option.collectonly:
             return
         report = self._finished()
         told = self.config.pluginmanager.hook.pytest_dl_report(report=report, config=self.config)

@@ -256,8 +256,21 @@ def parse(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         valid = ", ".join(signature.parameters)
-        raise MarkerError(f"{name}: {error}; its arguments are: {valid}") from None
+        known = f"its arguments are: {valid}" if valid else "it takes none"
+        raise MarkerError(f"{name}: {error}; {known}") from None
     try:
         return function(*bound.args, **bound.kwargs)
     except MarkerError as error:
         raise MarkerError(f"{name}: {error}") from None
+
+
+def unused(names: Iterable[str]) -> str | None:
+    """What is wrong with our marks on a test that was collected without a configuration."""
+    ours = ", ".join(dict.fromkeys(name for name in names if name in MARKERS))
+    if not ours:
+        return None
+    return (
+        f"{ours}: nothing would be checked, as this test takes no parameters; put the marker on a "
+        "function or on a method of a plain class, not of a unittest.TestCase, in the source and "
+        "not during collection"
+    )

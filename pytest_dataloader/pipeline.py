@@ -301,9 +301,16 @@ def resolve(target: Target) -> Pipeline | Script:
     if target.attribute is None:
         return Script(pipeline_id, str(target.path))
     module = _import(target)
-    value = _attribute(module, target)
-    kwargs = getattr(module, "make_loader_kwargs", {})
-    return pipeline_of(value, target.text, kwargs)
+    try:
+        value = _attribute(module, target)
+        kwargs = getattr(module, "make_loader_kwargs", {})
+        return pipeline_of(value, target.text, kwargs)
+    except TargetError:
+        raise
+    except Exception as error:  # a __getattr__ of the user's
+        raise TargetError(
+            f"{target.text}: looking at it raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _import(target: Target) -> Any:
@@ -311,20 +318,29 @@ def _import(target: Target) -> Any:
     if target.path is not None:
         name, folder = importable_name(target.path)
     assert name is not None
-    already = sys.modules.get(name)
-    if target.path is not None and already is not None and not _is_file_of(already, target.path):
-        raise TargetError(
-            f"{target.text}: a module named {name!r} is already imported from "
-            f"{getattr(already, '__file__', 'the interpreter')}; rename one of the two"
-        )
+    if name in sys.modules:
+        _check_file(sys.modules[name], target, "a module named {!r} is already imported from")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
+        module = importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # pytest's own skip and fail are no Exceptions
         raise TargetError(
             f"{target.text}: importing {name!r} raised {type(error).__name__}: {error}"
         ) from error
+    _check_file(module, target, "what sys.path gives first for {!r} is")
+    return module
+
+
+def _check_file(module: Any, target: Target, fact: str) -> None:
+    """Refuse a module that is another file's than the target names."""
+    if target.path is not None and not _is_file_of(module, target.path):
+        found = getattr(module, "__file__", "the interpreter")
+        raise TargetError(
+            f"{target.text}: {fact.format(module.__name__)} {found}; rename one of the two"
+        )
 
 
 def importable_name(path: Path) -> tuple[str, str]:

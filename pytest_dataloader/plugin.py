@@ -127,11 +127,12 @@ def pytest_pycollect_makeitem(
     collector: pytest.Collector, name: str, obj: object
 ) -> Generator[None, Any, Any]:
     """Give a test with our marks its fixtures, before pytest reads which ones it uses."""
-    if not inspect.isfunction(obj) or not collector.funcnamefilter(name):  # type: ignore[attr-defined]
+    function = obj.__func__ if isinstance(obj, (staticmethod, classmethod)) else obj
+    if not inspect.isfunction(function) or not collector.funcnamefilter(name):  # type: ignore[attr-defined]
         return (yield)
     from pytest_dataloader import collecting
 
-    with collecting.taking_part(collector, obj):
+    with collecting.taking_part(collector, function):
         return (yield)
 
 
@@ -203,7 +204,12 @@ def dl_run(request: pytest.FixtureRequest, _dl_pipeline: Pipeline) -> RunFacts:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge a test after its body; a failed body keeps its failure, with the findings beside."""
+    from pytest_dataloader import markers
+
     if STATE not in item.stash:
+        unused = markers.unused(mark.name for mark in item.iter_markers())
+        if unused:
+            pytest.fail(f"{item.nodeid}: {unused}", pytrace=False)
         return (yield)
     from pytest_dataloader import items
 

@@ -92,7 +92,12 @@ def _writable_file(text: str) -> Path:
 
 
 def _targets(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    targets = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not targets:
+        raise SettingError(
+            "no target given; valid: package.module:attr, path/to/file.py:attr or path/to/script.py"
+        )
+    return targets
 
 
 class Option(NamedTuple):

@@ -94,7 +94,7 @@ def report_of(outcome: str, told: Any = None, **more: Any) -> pytest.TestReport:
 
 def printed(one: Gatherer) -> list[str]:
     reporter = FakeReporter()
-    one.pytest_terminal_summary(reporter)
+    one.pytest_terminal_summary(reporter, pytest.ExitCode.OK)
     return reporter.lines
 
 

@@ -16,7 +16,7 @@ from pytest_dataloader.checks.asked import (
 )
 from pytest_dataloader.checks.catalogue import BY_NAME, select
 from pytest_dataloader.checks.families import CONFORMANCE
-from pytest_dataloader.markers import MARKERS, MarkerError, lines, parse
+from pytest_dataloader.markers import MARKERS, MarkerError, lines, parse, unused
 from pytest_dataloader.marks import Allow, Axes, Conforms, Marked, marked
 
 
@@ -207,6 +207,21 @@ def test_an_unknown_argument_is_named() -> None:
     assert error_of("dl_picklable", bytes=3) == (
         "dl_picklable: got an unexpected keyword argument 'bytes'; its arguments are: max_bytes"
     )
+
+
+def test_a_marker_without_arguments_says_so() -> None:
+    assert error_of("dl_complete", 5) == (
+        "dl_complete: too many positional arguments; it takes none"
+    )
+
+
+def test_a_marker_that_nothing_reads_is_said() -> None:
+    assert unused(["skip", "dl_complete", "dl_matrix", "dl_complete"]) == (
+        "dl_complete, dl_matrix: nothing would be checked, as this test takes no parameters; put "
+        "the marker on a function or on a method of a plain class, not of a unittest.TestCase, in "
+        "the source and not during collection"
+    )
+    assert unused(["skip"]) is None
 
 
 def test_positions_count_as_names() -> None:

@@ -530,6 +530,7 @@ def test_a_module_that_is_not_there_is_said(module_file: Path) -> None:
     [
         ("raise ValueError('broken')", "ValueError: broken"),
         ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import pytest; pytest.skip('no data', allow_module_level=True)", "Skipped: no data"),
     ],
 )
 def test_a_module_that_does_not_import_is_said(module_file: Path, line: str, error: str) -> None:
@@ -537,6 +538,32 @@ def test_a_module_that_does_not_import_is_said(module_file: Path, line: str, err
 
     assert error_of("module_for_targets:a") == (
         f"module_for_targets:a: importing 'module_for_targets' raised {error}"
+    )
+
+
+def test_a_value_that_cannot_be_looked_at_is_said(module_file: Path) -> None:
+    module_file.write_text(
+        "class Lazy:\n"
+        "    def __getattr__(self, name):\n"
+        "        raise KeyError(name)\n"
+        "lazy = Lazy()\n",
+        encoding="utf-8",
+    )
+
+    assert error_of("module_for_targets:lazy") == (
+        "module_for_targets:lazy: looking at it raised KeyError: 'train_dataloader'"
+    )
+
+
+def test_a_file_that_another_one_hides_is_refused(module_file: Path) -> None:
+    hidden = module_file.parent / "hidden" / "module_for_targets.py"
+    hidden.parent.mkdir()
+    hidden.write_text("train = [4]\n", encoding="utf-8")
+    sys.path[:0] = [str(module_file.parent), str(hidden.parent)]
+
+    assert error_of(f"{hidden}:train") == (
+        f"{hidden}:train: what sys.path gives first for 'module_for_targets' is {module_file}; "
+        "rename one of the two"
     )
 
 

@@ -28,7 +28,7 @@ def within_budget(evidence: Evidence, asked: Memory) -> Iterator[Finding | NotJu
     if used > asked.max_worker_mb:
         message = (
             f"expected at most {asked.max_worker_mb:g} MiB of unique memory a worker, got "
-            f"{used:.0f} MiB"
+            f"{used:.0f} MiB under {evidence.config.id}"
         )
         yield _finding("memory-over-budget", ERROR, evidence, "dataset", message)
 

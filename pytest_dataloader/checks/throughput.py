@@ -12,6 +12,7 @@ from pytest_dataloader.observe.facts import RateFacts, RunRequest
 
 BUDGET_SECONDS = 3.0
 SLOW_PICKLE_S = 0.01
+LARGE_PICKLE_BYTES = 128 * 1024
 PICKLE_SHARE = 0.4
 
 
@@ -63,7 +64,7 @@ def _against(
         return
     message = (
         f"expected at least {budget:g} {unit}/s in the steady state, got {interval} over "
-        f"{rate.batches} batches"
+        f"{rate.batches} batches under {evidence.config.id}"
     )
     yield _error("slow", evidence, message)
 
@@ -120,10 +121,12 @@ def batches_travel_quickly(evidence: Evidence, _asked: object) -> Iterator[Findi
     unpickled by the loader's process.
     """
     run = evidence.base
-    if run is None or not run.pickle_s or not run.batch_cpu_s or run.pickle_s < SLOW_PICKLE_S:
+    if run is None or not run.pickle_s or not run.batch_cpu_s:
+        return
+    if run.pickle_s < SLOW_PICKLE_S or (run.pickle_bytes or 0) < LARGE_PICKLE_BYTES:
         return
     share = run.pickle_s / run.batch_cpu_s
-    if share < PICKLE_SHARE:
+    if not PICKLE_SHARE <= share <= 1.5:  # more than the whole is noise
         return
     message = (
         f"expected at most {PICKLE_SHARE:.0%} of a worker's time a batch to go into sending it, "

@@ -7,11 +7,12 @@ import gc
 import itertools
 import multiprocessing
 import statistics
+import time
 import warnings
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling, world
-from pytest_dataloader.observe import clock, forking, insight, processes, worker
+from pytest_dataloader.observe import forking, insight, processes, worker
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.epoch import EpochRecord, drive, set_epoch
 from pytest_dataloader.observe.facts import (
@@ -189,10 +190,10 @@ def _drive(bench: Bench, loader: Any, record: EpochRecord, dog: Watchdog) -> Non
 
 
 def _weigh_batch(bench: Bench, batch: Any) -> None:
-    """Pickle the first batch into nowhere, as a worker had to: seconds and bytes."""
-    began = clock.now()
+    """Pickle the first batch into nowhere, as a worker had to: CPU seconds and bytes."""
+    began = time.thread_time()
     travel = pickling.weigh({"batch": batch}, None, parts=False)
-    bench.pickle_s = clock.now() - began
+    bench.pickle_s = time.thread_time() - began
     bench.pickle_bytes = travel.bytes if travel is not None else None
 
 

@@ -120,9 +120,10 @@ def _last_line(lines: list[str]) -> int | None:
 def _facts(stage: str, name: str, message: str, shown: str, frames: Iterable[Frame]) -> ErrorFacts:
     all_frames = list(frames)
     own = [frame for frame in all_frames if belongs_to_user(frame.file)]
-    inner = own[-1] if own else (all_frames[-1] if all_frames else None)
-    if inner is None:
+    others = [frame for frame in all_frames if not frame.file.startswith(_PACKAGE + os.sep)]
+    if not own and not others:
         return ErrorFacts(stage, name, message, shown)
+    inner = (own or others)[-1]
     source = linecache.getline(inner.file, inner.line).strip() or None
     return ErrorFacts(stage, name, message, shown, inner.file, inner.line, inner.function, source)
 

@@ -14,6 +14,7 @@ import importlib
 import multiprocessing.process
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -83,7 +84,12 @@ def _watching(effects: list[dict[str, str]]) -> Iterator[None]:
             effects.append({"kind": kind, "detail": detail, "where": where})
 
     sys.addaudithook(_auditor(note))
-    with _refusing_starts(note), _noticing_prints(note), _noticing_arguments(note):
+    with (
+        _refusing_starts(note),
+        _noticing_threads(note),
+        _noticing_prints(note),
+        _noticing_arguments(note),
+    ):
         yield
 
 
@@ -97,8 +103,6 @@ def _auditor(note: Callable[[str, str], None]) -> Callable[[str, tuple[Any, ...]
             note("changes files", f"{event} {arguments[0]}")
         elif event == "socket.connect":
             note("opens a network connection", str(arguments[-1]))
-        elif event == "_thread.start_new_thread":
-            note("starts a thread", getattr(arguments[0], "__qualname__", "thread"))
 
     return audit
 
@@ -133,6 +137,20 @@ def _refusing_starts(note: Callable[[str, str], None]) -> Iterator[None]:
         raise StartRefused("a process may not be started while a module is imported")
 
     with _replaced(multiprocessing.process.BaseProcess, "start", start):
+        yield
+
+
+@contextlib.contextmanager
+def _noticing_threads(note: Callable[[str, str], None]) -> Iterator[None]:
+    """Starts of threads raise an audit event from Python 3.12 on only."""
+    real = threading.Thread.start
+
+    def noticed(thread: Any) -> None:
+        target = getattr(thread, "_target", None)
+        note("starts a thread", getattr(target, "__qualname__", type(thread).__qualname__))
+        real(thread)
+
+    with _replaced(threading.Thread, "start", noticed):
         yield
 
 

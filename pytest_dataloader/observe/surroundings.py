@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+_PICKLE_WARNING = "Got pickle error when attempting to start a worker Process"
 _FORK_WARNING = r".*multi-threaded, use of fork\(\) may lead to deadlocks.*"
 
 
@@ -25,6 +26,8 @@ def recorded(caught: list[warnings.WarningMessage]) -> Iterator[None]:
         finally:
             caught += found
     for one in caught:
+        if _PICKLE_WARNING in str(one.message):
+            continue  # what it warns of is a finding, with its culprit
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 

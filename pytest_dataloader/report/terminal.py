@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from pytest_dataloader.checks.finding import SEVERITIES
 from pytest_dataloader.matrix import START_METHODS, LoaderConfig
 from pytest_dataloader.observe.facts import WARM_START
 from pytest_dataloader.report.schema import Report, configuration_words
@@ -110,7 +111,7 @@ def _speedup(report: Report, name: str) -> str:
 def _findings(report: Report, width: int, verbose: int) -> Iterator[str]:
     for pipelines, findings in _by_pipelines(report).items():
         yield from pipelines
-        for finding in findings:
+        for finding in sorted(findings, key=lambda f: SEVERITIES.index(f["severity"])):
             yield from finding_lines(finding, width, verbose)
 
 

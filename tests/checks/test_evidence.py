@@ -7,7 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from by_hand import FORK, MATRIX, SPAWN, W0, epochs_run, error, other_in_worker, question, run, sampled
+from by_hand import (
+    FORK,
+    MATRIX,
+    SPAWN,
+    W0,
+    epochs_run,
+    error,
+    other_in_worker,
+    question,
+    run,
+    sampled,
+)
 
 from pytest_dataloader.checks.evidence import (
     Evidence,

@@ -29,7 +29,7 @@ def test_memory_over_budget() -> None:
             ERROR,
             (SPAWN,),
             "dataset",
-            "expected at most 200 MiB of unique memory a worker, got 210 MiB",
+            "expected at most 200 MiB of unique memory a worker, got 210 MiB under spawn-w2",
             BY_NAME["memory-over-budget"].mend,
         )
     ]

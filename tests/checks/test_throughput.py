@@ -8,8 +8,9 @@ import pytest
 from by_hand import FORK, SPAWN, W0, judged, question, run
 
 from pytest_dataloader.checks import throughput
-from pytest_dataloader.checks.asked import Throughput
-from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
+from pytest_dataloader.checks.asked import Runs, Throughput
+from pytest_dataloader.checks.catalogue import BY_NAME
+from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
 from pytest_dataloader.observe.facts import TIMED, RateFacts, RunFacts, RunRequest
 
 MORE_WORKERS = (
@@ -72,7 +73,7 @@ def test_slow_batches() -> None:
             (SPAWN,),
             "dataset",
             "expected at least 60 batches/s in the steady state, got 50 batches/s (95 % interval "
-            "45 to 55) over 100 batches",
+            "45 to 55) over 100 batches under spawn-w2",
             MORE_WORKERS,
         )
     ]
@@ -82,7 +83,7 @@ def test_slow_samples() -> None:
     [finding] = said(Throughput(min_samples_per_s=250), pass_of(SPAWN, rate(50, 45, 55)))
     assert finding.message == (
         "expected at least 250 samples/s in the steady state, got 200 samples/s (95 % interval 180 "
-        "to 220) over 100 batches"
+        "to 220) over 100 batches under spawn-w2"
     )
 
 
@@ -211,3 +212,41 @@ def test_a_speedup_over_nothing_is_not_judged(facts) -> None:
     assert said(DOUBLE, *facts) == [
         NotJudged("speed-up over 0 workers: there is no rate for one of the two")
     ]
+
+
+HEAVY = {"pickle_s": 0.03, "pickle_bytes": 900_000, "batch_cpu_s": 0.05}
+
+
+def transferred(**facts):
+    return judged(Runs(), question(SPAWN), [run(SPAWN, **facts)])
+
+
+def test_a_batch_that_is_mostly_pickled() -> None:
+    assert transferred(**HEAVY) == [
+        Finding(
+            "slow-transfer",
+            WARNING,
+            (SPAWN,),
+            "batch",
+            "expected at most 40% of a worker's time a batch to go into sending it, but pickling "
+            "its 900,000 bytes takes 30 ms of 50 ms, and the process that trains has to unpickle "
+            "them",
+            BY_NAME["slow-transfer"].mend,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "lighter",
+    [
+        {"pickle_s": 0.009},
+        {"pickle_bytes": 63},
+        {"batch_cpu_s": 0.2},
+        {"batch_cpu_s": 0.001},
+        {"batch_cpu_s": None},
+        {"pickle_s": None},
+    ],
+    ids=str,
+)
+def test_a_batch_that_is_quickly_sent_or_only_noise(lighter) -> None:
+    assert transferred(**(HEAVY | lighter)) == []

@@ -105,6 +105,8 @@ def test_explain_of_an_unknown_code(run: Runner) -> None:
 # Markers -------------------------------------------------------------------------------------
 
 MARKERS = """
+    import unittest
+
     import pytest
 
 
@@ -160,6 +162,21 @@ MARKERS = """
     @pytest.mark.dl_matrix(num_workers=0)
     def test_sound(dl_loader):
         assert len(list(dl_loader)) == 3
+
+
+    class TestUnittest(unittest.TestCase):
+        @pytest.mark.dl_complete
+        def test_unittest(self): ...
+
+
+    class TestMethods:
+        @classmethod
+        @pytest.mark.dl_complete
+        def test_of_class(cls): ...
+
+        @staticmethod
+        @pytest.mark.dl_complete
+        def test_static(): ...
 
 
     def test_none_of_ours(): ...
@@ -238,6 +255,23 @@ def test_a_wrong_marker_is_one_clean_error(markers: Session, name: str, message:
         "error",
         f"test_it.py::{name}[wrong-marker]: {message}",
     )
+
+
+def test_a_marker_that_nothing_reads_is_an_error(markers: Session) -> None:
+    test = markers.tests["TestUnittest::test_unittest"]
+    assert (test.outcome, test.words) == (
+        "failed",
+        (
+            "test_it.py::TestUnittest::test_unittest: dl_complete: nothing would be checked, as "
+            "this test takes no parameters; put the marker on a function or on a method of a "
+            "plain class, not of a unittest.TestCase, in the source and not during collection"
+        ),
+    )
+
+
+def test_methods_of_classes_take_part(markers: Session) -> None:
+    assert markers.tests["TestMethods::test_of_class[w0]"].outcome == "passed"
+    assert markers.tests["TestMethods::test_static[w0]"].outcome == "passed"
 
 
 def test_a_script_that_is_not_there(markers: Session) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from torch._utils import ExceptionWrapper
 
+from pytest_dataloader import markers
 from pytest_dataloader.observe.errors import (
     belongs_to_user,
     from_exception,
@@ -300,3 +301,11 @@ def test_a_refusal_without_a_line_of_the_user_tells_nothing() -> None:
     )
 
     assert recursive_start_line(refusal) is None
+
+
+def test_our_own_line_is_never_the_place() -> None:
+    with pytest.raises(ValueError, match="takes none") as caught:
+        markers.parse("dl_complete", (5,), {})
+    below_this_test = caught.value.with_traceback(caught.tb.tb_next)
+
+    assert from_exception(below_this_test, "start").where is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import multiprocessing
 import random
@@ -258,15 +257,6 @@ tables = st.builds(
 
 _NUMBERS = itertools.count()
 CODES = {name for name, code in BY_NAME.items() if code.family in ("seeding", "completeness")}
-
-
-@pytest.fixture(scope="module")
-def observer() -> Iterator[Observer]:
-    found = Observer(timeout_s=30)
-    gc.freeze()  # each run collects garbage: without torch and Hypothesis that takes no time
-    yield found
-    gc.unfreeze()
-    found.close()
 
 
 def errors(observer: Observer, plan: Any, config: LoaderConfig) -> set[str]:

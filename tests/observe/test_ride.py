@@ -117,8 +117,8 @@ def test_a_look_draws_no_number() -> None:
 
 
 def test_each_sample_of_a_batch_has_its_identity() -> None:
-    made = insight()
-    ids = made.of_batch([torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([1.0])], batched=True)["ids"]  # fmt: skip
+    samples = [torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([1.0])]
+    ids = insight().of_batch(samples, batched=True)["ids"]
     assert ids[0] == ids[2] != ids[1]
     assert ids[0] == digest(torch.tensor([1.0])).hex[:16]
 

@@ -1,0 +1,146 @@
+"""The observer: runs each thing once, starts truly the first time, and leaves nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import Dataset
+
+from pytest_dataloader.matrix import LoaderConfig
+from pytest_dataloader.observe.facts import (
+    IN_PROCESS,
+    OK,
+    TIMED,
+    TRUE_START,
+    WARM_START,
+    RunRequest,
+)
+from pytest_dataloader.observe.observer import Observer
+from pytest_dataloader.pipeline import Pipeline
+
+W0 = LoaderConfig(None, 0)
+FORK = LoaderConfig("fork", 2)
+SPAWN = LoaderConfig("spawn", 2)
+
+needs_fork = pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="fork is not available here"
+)
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+@pytest.fixture
+def observer() -> Any:
+    found = Observer(timeout_s=30)
+    yield found
+    found.close()
+
+
+class Counting:
+    """Makes datasets and counts them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self) -> Numbers:
+        self.made += 1
+        return Numbers()
+
+
+def test_what_was_run_is_not_run_again(observer) -> None:
+    make = Counting()
+    one, same = (Pipeline(f"p{n}", make_dataset=make, key="shared") for n in (1, 2))
+    facts = observer.observe(one, RunRequest(W0))
+    assert observer.observe(one, RunRequest(W0)) is facts
+    assert observer.observe(same, RunRequest(W0)) is facts
+    assert make.made == 1
+
+
+@pytest.mark.parametrize(
+    "request_", [RunRequest(W0, seed=1), RunRequest(W0, repeat=1), RunRequest(W0, epochs=2)]
+)
+def test_another_request_is_another_run(observer, request_) -> None:
+    make = Counting()
+    pipeline = Pipeline("p", make_dataset=make)
+    observer.observe(pipeline, RunRequest(W0))
+    assert observer.observe(pipeline, request_).request == request_
+    assert make.made == 2
+
+
+def test_another_pipeline_is_another_run(observer) -> None:
+    make = Counting()
+    for name in ("p", "q"):
+        observer.observe(Pipeline(name, make_dataset=make), RunRequest(W0))
+    assert make.made == 2
+
+
+def test_a_run_has_a_duration_and_leaves_no_file(observer) -> None:
+    facts = observer.observe(Pipeline("p", make_dataset=Numbers), RunRequest(W0))
+    assert (facts.outcome, facts.start) == (OK, IN_PROCESS)
+    assert 0 < facts.duration_s < 10
+    assert list(observer.folder.glob("run-*")) == []
+
+
+def test_progress_is_wiped_out_after_each_run() -> None:
+    told: list[str] = []
+    observer = Observer(timeout_s=30, progress=told.append)
+    observer.observe(Pipeline("p", make_dataset=Numbers), RunRequest(W0))
+    observer.close()
+    assert told == [""]
+
+
+def test_closing_removes_the_folder() -> None:
+    observer = Observer()
+    folder = Path(observer.folder)
+    assert folder.is_dir()
+    observer.close()
+    assert not folder.exists()
+
+
+def test_the_modules_that_workers_import_are_noted(observer) -> None:
+    observer.observe(Pipeline("p", make_dataset=Numbers), RunRequest(W0))
+    assert observer.modules == {"p": (__name__,)}
+
+
+# Starts ------------------------------------------------------------------------------------------
+
+
+def starts(observer: Observer, *requests: RunRequest) -> list[str]:
+    return [observer.start_of("p", request)[1] for request in requests]
+
+
+@needs_fork
+def test_the_first_content_run_starts_truly_and_repeats_are_warm(observer) -> None:
+    first, again, other = RunRequest(SPAWN), RunRequest(SPAWN, repeat=1), RunRequest(SPAWN, seed=1)
+    assert starts(observer, first, again, other) == [TRUE_START, WARM_START, WARM_START]
+    assert observer.start_of("q", first)[1] == TRUE_START
+
+
+@needs_fork
+def test_a_timed_pass_is_warm_and_is_no_first_start(observer) -> None:
+    timed, content = RunRequest(SPAWN, purpose=TIMED), RunRequest(SPAWN)
+    assert starts(observer, timed, content, content) == [WARM_START, TRUE_START, WARM_START]
+
+
+@needs_fork
+def test_a_fork_is_always_a_true_start(observer) -> None:
+    requests = RunRequest(FORK), RunRequest(FORK, repeat=1)
+    assert starts(observer, *requests) == [TRUE_START, TRUE_START]
+    assert starts(observer, RunRequest(W0)) == [IN_PROCESS]
+
+
+def test_without_warm_starts_every_start_is_true() -> None:
+    observer = Observer(true_starts=True)
+    try:
+        assert starts(observer, RunRequest(SPAWN), RunRequest(SPAWN, repeat=1)) == [TRUE_START] * 2
+    finally:
+        observer.close()

@@ -1,0 +1,90 @@
+"""What surrounds a run: random states and warnings, and that they are given back."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_dataloader.observe.surroundings import recorded, seeded
+
+FORK_WARNING = (
+    "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child."
+)
+
+
+def drawn() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(1))
+
+
+# Seeds -------------------------------------------------------------------------------------------
+
+
+def test_the_three_global_generators_are_seeded() -> None:
+    with seeded(7):
+        first = drawn()
+    with seeded(7):
+        assert drawn() == first
+    with seeded(8):
+        assert not set(drawn()) & set(first)
+
+
+def test_their_states_are_given_back() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    expected = drawn()
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    with seeded(7):
+        drawn()
+    assert drawn() == expected
+
+
+def test_a_seed_that_is_too_large_for_numpy_is_folded() -> None:
+    with seeded(2**32 + 5):
+        first = float(np.random.rand())
+    with seeded(5):
+        assert float(np.random.rand()) == first
+
+
+# Warnings ----------------------------------------------------------------------------------------
+
+
+def test_warnings_are_recorded_and_issued_again() -> None:
+    caught: list[warnings.WarningMessage] = []
+    with warnings.catch_warnings(record=True) as heard, recorded(caught):
+        warnings.warn("old file", UserWarning, stacklevel=1)
+        warnings.warn("going away", DeprecationWarning, stacklevel=1)
+        assert heard == []
+    assert [str(w.message) for w in caught] == ["old file", "going away"]
+    assert [(w.category, str(w.message), w.filename) for w in heard] == [
+        (UserWarning, "old file", __file__),
+        (DeprecationWarning, "going away", __file__),
+    ]
+
+
+def warn_and_raise() -> None:
+    warnings.warn("old file", UserWarning, stacklevel=1)
+    random.random()
+    raise ValueError("bad record")
+
+
+def test_after_an_error_too() -> None:
+    caught: list[warnings.WarningMessage] = []
+    before = random.getstate()
+    with pytest.raises(ValueError, match="bad record"), recorded(caught), seeded(7):
+        warn_and_raise()
+    assert [str(w.message) for w in caught] == ["old file"]
+    assert random.getstate() == before
+
+
+def test_a_warning_of_our_own_thread_is_kept_out() -> None:
+    caught: list[warnings.WarningMessage] = []
+    with recorded(caught):
+        warnings.warn(FORK_WARNING, DeprecationWarning, stacklevel=1)
+    assert caught == []
