@@ -66,13 +66,20 @@ def _failed(evidence: Evidence, run: RunFacts, script: str) -> Finding:
     error = run.error
     if names_too_many_files(error):
         code = "too-many-files"
-    told = f": {quoted(error)}" if error is not None else ""
+    told = f": {quoted(error)}" if error is not None else _last_words(run)
     message = (
         f"expected {shown_path(script)} to end with exit code 0 under "
         f"{evidence.config.start_method}, but {run.reason}{told}"
     )
     culprit = place(error) if error is not None else shown_path(script)
     return Finding(code, ERROR, (evidence.config,), culprit, message, BY_NAME[code].mend)
+
+
+def _last_words(run: RunFacts) -> str:
+    """What a script without a traceback wrote last on standard error, such as a usage error."""
+    lines = run.stderr_tail.split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"; its standard error ends: {last[:200]}" if last else ""
 
 
 def imports_only_define(

@@ -62,6 +62,7 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     records: list[EpochRecord] = field(default_factory=list)
     stacks_text: str = ""
+    dead_before: frozenset[int] = frozenset()
     close_s: float | None = None
     unpicklable: tuple[Any, ...] = ()
     expected: int | None = None
@@ -140,6 +141,7 @@ class Bench:
         ready = {n["pid"] for n in self.told if n["kind"] == "start" and n["stacks"]}
         ours = self.workers_started or processes.new_children(self.before)
         alive = [process for process in ours if process.is_alive()]
+        self.dead_before = frozenset(process.pid or 0 for process in ours if process not in alive)
         pids = [process.pid for process in alive if process.pid is not None]
         ask_for_stacks([pid for pid in pids if pid in ready], worker.STACK_SIGNAL)
         time.sleep(0.3 if ready else 0)

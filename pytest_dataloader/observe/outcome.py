@@ -21,7 +21,8 @@ def outcome_of(
 ) -> tuple[str, str | None, ErrorFacts | None]:
     """The outcome, its reason and its error, in the order of certainty."""
     if dog.fired:
-        return _hang(dog, stderr)
+        dead = tuple(worker for worker in workers if worker.pid in bench.dead_before)
+        return _hang(dog, dead, stderr)
     if bench.error is None:
         return bench.outcome, None, None
     message = bench.error.message
@@ -31,10 +32,15 @@ def outcome_of(
     return RAISED, f"{bench.error.type}: {message}", bench.error
 
 
-def _hang(dog: Watchdog, stderr: str) -> tuple[str, str, ErrorFacts | None]:
+def _hang(
+    dog: Watchdog, dead: tuple[WorkerFacts, ...], stderr: str
+) -> tuple[str, str, ErrorFacts | None]:
+    """A hang; or a death that the loader had not noticed yet: it looks every five seconds."""
     lost = lost_batch(stderr)
     if lost:
         return HUNG, "a batch could not be sent", errors.from_text(lost, "send")
+    if _bad_exit_codes(dead):
+        return DIED, _manner_of_death(dead, ""), _last_words(stderr)
     return HUNG, f"no batch for {dog.timeout_s:g} s", None
 
 

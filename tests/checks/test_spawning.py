@@ -149,6 +149,15 @@ def test_a_script_without_an_error_is_its_own_culprit(outcome, code) -> None:
     )
 
 
+def test_the_last_words_of_a_script_without_a_traceback_are_quoted() -> None:
+    words = "usage: train.py [-h] data\ntrain.py: error: data is required\n"
+    [finding] = said(ASKED, script(RAISED, "the script ended with exit code 2", stderr_tail=words))
+    assert finding.message == (
+        "expected /project/train.py to end with exit code 0 under spawn, but the script ended with "
+        "exit code 2; its standard error ends: train.py: error: data is required"
+    )
+
+
 def test_a_script_in_the_working_directory_is_told_relative_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -258,7 +258,7 @@ def test_a_wrong_marker_is_one_clean_error(markers: Session, name: str, message:
 
 
 def test_a_marker_that_nothing_reads_is_an_error(markers: Session) -> None:
-    test = markers.tests["TestUnittest::test_unittest"]
+    test = markers.tests["TestUnittest test_unittest"]
     assert (test.outcome, test.words) == (
         "failed",
         (
@@ -270,8 +270,8 @@ def test_a_marker_that_nothing_reads_is_an_error(markers: Session) -> None:
 
 
 def test_methods_of_classes_take_part(markers: Session) -> None:
-    assert markers.tests["TestMethods::test_of_class[w0]"].outcome == "passed"
-    assert markers.tests["TestMethods::test_static[w0]"].outcome == "passed"
+    assert markers.tests["TestMethods test_of_class[w0]"].outcome == "passed"
+    assert markers.tests["TestMethods test_static[w0]"].outcome == "passed"
 
 
 def test_a_script_that_is_not_there(markers: Session) -> None:

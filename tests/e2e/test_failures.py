@@ -96,7 +96,8 @@ def test_a_worker_that_sleeps_for_ever(session: Session) -> None:
         f"parts.py:{line}",
         (
             "expected the next batch in time, but no batch for 3 s after 5 batches; it stood at "
-            f"parts.py:{line} in __getitem__; with 0 workers it runs to its end"
+            f"parts.py:{line} in __getitem__, `time.sleep(3600)  # the worker's line`; with 0 "
+            "workers it runs to its end"
         ),
     )
     assert session.outcomes["TestSleepsInWorker test_it[w0]"] == "passed"
@@ -110,7 +111,7 @@ def test_a_parent_that_sleeps_for_ever(session: Session) -> None:
         f"parts.py:{line}",
         (
             "expected the next batch in time, but no batch for 3 s after 5 batches; it stood at "
-            f"parts.py:{line} in __getitem__"
+            f"parts.py:{line} in __getitem__, `time.sleep(3600)  # the parent's line`"
         ),
     )
 
@@ -173,4 +174,4 @@ def test_no_process_and_no_file_is_left(session: Session) -> None:
 
 def test_the_terminal_says_the_same(session: Session) -> None:
     for name in ("TestSleepsInWorker", "TestSleepsInParent", "TestDies", "TestUnsendable"):
-        assert only_finding(session, name)[2] in one_line("\n".join(session.section))
+        assert one_line(only_finding(session, name)[2]) in one_line("\n".join(session.section))
