@@ -10,7 +10,13 @@ from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import Evidence, Question, causes, told_cause
 from pytest_dataloader.checks.finding import ERROR, INFO, Finding, NotJudged
 from pytest_dataloader.matrix import LoaderConfig
-from pytest_dataloader.observe.facts import BatchFacts, LeafFacts, RunFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    BatchFacts,
+    DifferenceFacts,
+    LeafFacts,
+    RunFacts,
+    RunRequest,
+)
 
 
 def needs(asked: Deterministic, question: Question) -> list[RunRequest]:
@@ -97,7 +103,12 @@ def worker_counts_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Fi
         return
     if any(isinstance(found, Finding) for found in start_methods_agree(evidence, asked)):
         return  # told as that, with its cause
-    severity = ERROR if "num_workers" in asked.across else INFO
+    fixed = pair[1].expected_batches is not None and _seed_is_nothing(evidence, asked, alone)
+    found = causes(evidence.base) if evidence.question.reference is None else []
+    if fixed and found:
+        yield _other_than_alone(evidence, pair, seed, found)
+        return
+    severity = ERROR if "num_workers" in asked.across or fixed else INFO
     message = (
         f"expected the batches of 0 workers (seed {seed}), got others under {evidence.config.id}: "
         f"{difference(*pair, 'w0', evidence.config.id)}"
@@ -111,6 +122,26 @@ def worker_counts_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Fi
         message,
         advice,
     )
+
+
+def _seed_is_nothing(evidence: Evidence, asked: Deterministic, config: LoaderConfig) -> bool:
+    """Whether all seeds give the same batches here, so that nothing in them is random."""
+    seeds = asked.seeds or evidence.question.seeds
+    runs = [evidence.get(RunRequest(config, seed)) for seed in seeds]
+    digests = {run.digest for run in runs if run is not None and run.ok}
+    return len(seeds) > 1 and len(digests) == 1 and all(run is not None for run in runs)
+
+
+def _other_than_alone(
+    evidence: Evidence, pair: tuple[RunFacts, RunFacts], seed: int, found: list[DifferenceFacts]
+) -> Finding:
+    """Where the matrix has no other start method, the test process itself is the reference."""
+    told = "; and ".join(told_cause(cause) for cause in found[:3])
+    message = (
+        f"expected the batches of 0 workers (seed {seed}), got others under {evidence.config.id}: "
+        f"{difference(*pair, 'w0', evidence.config.id)}; probable cause: {told}"
+    )
+    return _error("differs-by-start-method", evidence, found[0].path, message)
 
 
 def _pair(

@@ -56,6 +56,10 @@ def fails(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
 def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     error = run.error
     assert error is not None
+    if error.type in ("PipelineError", "TargetError"):
+        advice = "Give a Dataset or a DataLoader, or a callable that returns one afresh."
+        yield Finding("raises", ERROR, (evidence.config,), None, error.message, advice)
+        return
     code, comparison = _compared(evidence, run)
     if "daemonic processes are not allowed to have children" in error.message:
         code = "nested-processes"

@@ -24,7 +24,7 @@ from pytest_dataloader.observe.facts import (
 )
 from pytest_dataloader.observe.starting import Starter
 from pytest_dataloader.observe.stderr import StderrTap
-from pytest_dataloader.observe.watchdog import Watchdog, ask_for_stacks
+from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog, ask_for_stacks
 
 _JOIN_S = 6.0
 
@@ -101,7 +101,9 @@ class Bench:
         """Call the body; what it raises is an outcome."""
         try:
             body()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what users' code raises is a fact
+        except BaseException as error:
+            if _is_for_others(error):
+                raise
             self.outcome = RAISED
             self.error = errors.from_exception(error, self.stage)
             # the frames hold the iterator, and the iterator holds the workers
@@ -147,6 +149,13 @@ class Bench:
         time.sleep(0.3 if ready else 0)
         self.stacks_text = self.tools.tap.text()
         processes.end(alive)
+
+
+def _is_for_others(error: BaseException) -> bool:
+    """Whether an exception is meant for whoever runs us: an interrupt, or pytest's own outcomes."""
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit, RunInterrupted)):
+        return True
+    return type(error).__module__.partition(".")[0] in ("pytest", "_pytest")
 
 
 def lost_batch(text: str) -> str | None:

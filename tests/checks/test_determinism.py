@@ -281,3 +281,53 @@ def test_a_leaf_that_only_one_batch_has() -> None:
         "batch[1]",
         "batch 0 is the first that differs, at batch[1]: first has nothing, second has str 'cat'",
     )
+
+
+# Without another start method --------------------------------------------------------------------
+
+ONLY_SPAWN = (W0, SPAWN)
+LOST_SCALE = other_in_worker("data.SCALE", "int 7", "int 1")
+
+
+def alone_and_spawned(alone, spawned, *, alone_later=None, **facts):
+    """Both seeds of a map-style dataset, with 0 workers and spawned."""
+    later = alone if alone_later is None else alone_later
+    return (
+        of(W0, *alone, expected_batches=2),
+        of(W0, *later, seed=1, expected_batches=2),
+        of(SPAWN, *spawned, expected_batches=2, **facts),
+        of(SPAWN, *spawned, repeat=1, expected_batches=2),
+        of(SPAWN, *spawned, seed=1, expected_batches=2),
+        of(SPAWN, *spawned, seed=1, repeat=1, expected_batches=2),
+    )
+
+
+def said_of_spawn_only(*facts):
+    return judged(ASKED, question(SPAWN, matrix=ONLY_SPAWN), facts)
+
+
+def test_where_only_spawn_is_run_the_test_process_is_the_reference() -> None:
+    facts = alone_and_spawned((0.0, 7.0), (0.0, 1.0), world=(LOST_SCALE,))
+    assert said_of_spawn_only(*facts) == [
+        Finding(
+            "differs-by-start-method",
+            ERROR,
+            (SPAWN,),
+            "data.SCALE",
+            "expected the batches of 0 workers (seed 0), got others under spawn-w2: batch 1 is the "
+            "first that differs, at batch['x']: w0 has tensor [7.0], spawn-w2 has tensor [1.0]; "
+            "probable cause: data.SCALE is int 7 in the test process and int 1 in the worker",
+            SAY_IT_EXPLICITLY,
+        )
+    ]
+
+
+def test_what_differs_by_worker_count_and_is_not_random_is_an_error() -> None:
+    (found,) = said_of_spawn_only(*alone_and_spawned((0.0, 7.0), (0.0, 1.0)))
+    assert (found.code, found.severity) == ("depends-on-num-workers", ERROR)
+
+
+def test_what_is_random_may_differ_by_worker_count() -> None:
+    facts = alone_and_spawned((0.0, 7.0), (0.0, 1.0), alone_later=(3.0, 4.0), world=(LOST_SCALE,))
+    (found,) = said_of_spawn_only(*facts)
+    assert (found.code, found.severity) == ("depends-on-num-workers", INFO)

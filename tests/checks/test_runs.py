@@ -390,3 +390,18 @@ def test_a_start_that_fails_is_told_as_what_did_not_travel() -> None:
     told = error("unpickle", "ModuleNotFoundError", "No module named 'words'")
     [finding] = said(question(), died(SPAWN, error=told), run(W0))
     assert (finding.code, finding.culprit) == ("unpickle-fails", "words")
+
+
+def test_what_is_no_pipeline_is_said_as_it_is() -> None:
+    facts = error("build", "PipelineError", "p: expected a Dataset (with __getitem__), got int")
+    failed = run(W0, outcome=RAISED, error=facts)
+    assert judged(Runs(), question(W0), [failed]) == [
+        Finding(
+            "raises",
+            ERROR,
+            (W0,),
+            None,
+            "p: expected a Dataset (with __getitem__), got int",
+            "Give a Dataset or a DataLoader, or a callable that returns one afresh.",
+        )
+    ]

@@ -16,6 +16,7 @@ BROKEN = "examples/broken_pipelines.py"
 
 pytestmark = [
     needs_fork,
+    pytest.mark.timeout(600),  # a minute and a half on a machine of its own
     pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are not here"),
 ]
 
@@ -23,7 +24,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def examples(run: Runner) -> Session:
     options = ("examples", "-rs", "--dl-start-methods=fork,spawn", "--dl-report=report.json")
-    return run({}, *options, ready_made=EXAMPLES, deadline_s=280)
+    return run({}, *options, ready_made=EXAMPLES, deadline_s=500)
 
 
 def test_the_examples_pass(examples: Session) -> None:
@@ -118,7 +119,7 @@ def broken(run: Runner) -> Session:
         "--dl-timeout=10",
         "--dl-report=report.json",
         ready_made=EXAMPLES,
-        deadline_s=280,
+        deadline_s=500,
     )
 
 

@@ -279,7 +279,7 @@ many = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-few = settings(many, max_examples=20)
+few = settings(many, max_examples=15)
 forks = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="fork is not available here"
 )
