@@ -53,6 +53,7 @@ def run_to_dict(run: RunFacts, timed: RunFacts | None = None) -> dict[str, Any]:
         "start": run.start,
         "seed": run.request.seed,
         "repeat": run.request.repeat,
+        "epochs": len(run.epochs),
         "samples": run.samples,
         "batches": run.batches,
         "digest": run.digest,

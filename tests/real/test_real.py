@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,9 @@ def _selected(
     return [t for t, (library, _) in listed.items() if t in names and find_spec(library)]
 
 
-def _checked(where: Path, targets: Iterable[str], folder: Path) -> Pipelines:
+def _checked(where: Path, targets: list[str], folder: Path) -> Pipelines:
+    if not targets:
+        return {}
     (folder / "pytest.ini").write_text(
         f"[pytest]\npythonpath = {HERE} {HERE / 'sound'}\n", encoding="utf-8"
     )

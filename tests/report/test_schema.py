@@ -70,6 +70,7 @@ RUN_TOLD = {
     "start": "true",
     "seed": 7,
     "repeat": 0,
+    "epochs": 2,
     "samples": 32,
     "batches": 8,
     "digest": "d1-d1",
