@@ -155,7 +155,9 @@ def _is_for_others(error: BaseException) -> bool:
     """Whether an exception is meant for whoever runs us: an interrupt, or pytest's own outcomes."""
     if isinstance(error, (KeyboardInterrupt, GeneratorExit, RunInterrupted)):
         return True
-    return type(error).__module__.partition(".")[0] in ("pytest", "_pytest")
+    # pytest gives its outcomes the module "builtins"; the class that they derive from tells.
+    kinds = type(error).__mro__
+    return any(kind.__module__.partition(".")[0] in ("pytest", "_pytest") for kind in kinds)
 
 
 def lost_batch(text: str) -> str | None:

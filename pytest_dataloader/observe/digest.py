@@ -27,10 +27,6 @@ _MUCH_LARGER = 8
 _BLOCK_BYTES = 1 << 20
 
 
-class NotComparable(TypeError):
-    """Raised where a value has no content that a digest could stand for; names its type."""
-
-
 @dataclasses.dataclass
 class Digest:
     """The digest of one value: 128 bits as hex, and the types inside it that were not compared."""

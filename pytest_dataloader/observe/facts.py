@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pytest_dataloader.matrix import LoaderConfig
 
 OK, RAISED, DIED, HUNG, SKIPPED = "ok", "raised", "died", "hung", "skipped"
-OUTCOMES = (OK, RAISED, DIED, HUNG, SKIPPED)
 
 CONTENT, TIMED, SCRIPT, IMPORT = "content", "timed", "script", "import"
 TRUE_START, WARM_START, IN_PROCESS = "true", "warm", "in-process"

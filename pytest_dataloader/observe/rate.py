@@ -68,7 +68,7 @@ def measure(
     epoch = 0
     while not timer.over:
         set_epoch(loader, epoch)
-        if not timer.epoch(iter(loader), warm_up, loader.num_workers):
+        if not timer.epoch(iter(loader), warm_up):
             break
         epoch += 1
     return summarise(timer.intervals, _samples_a_batch(loader))
@@ -91,7 +91,7 @@ class _Timer:
             return True
         return self.timed_s >= self.seconds * _SLOW_FACTOR
 
-    def epoch(self, batches: Iterator[Any], warm_up: int, workers: int) -> bool:
+    def epoch(self, batches: Iterator[Any], warm_up: int) -> bool:
         """Time one epoch; False if it was too short to time anything."""
         timed = 0
         last = self.now()

@@ -1,0 +1,45 @@
+"""One run's bench: which exceptions are a run's outcome, and which are meant for others."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_dataloader.observe.bench import Bench
+from pytest_dataloader.observe.facts import RAISED
+from pytest_dataloader.observe.watchdog import RunInterrupted
+
+
+class Stop(BaseException):
+    """A user's own exception that is no `Exception`."""
+
+
+def guarded(error: BaseException) -> Bench:
+    anything: Any = SimpleNamespace()
+    bench = Bench(anything, anything, anything, anything)
+
+    def body() -> None:
+        raise error
+
+    bench.guarded(body)
+    return bench
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), Stop("no")], ids=repr)
+def test_what_the_user_s_code_raises_is_an_outcome(error) -> None:
+    bench = guarded(error)
+    assert bench.outcome == RAISED
+    assert bench.error is not None
+    assert (bench.error.type, bench.error.stage) == (type(error).__name__, "build")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), RunInterrupted(), pytest.skip.Exception("x"), pytest.fail.Exception("x")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_meant_for_others_goes_on(error) -> None:
+    with pytest.raises(type(error)):
+        guarded(error)
