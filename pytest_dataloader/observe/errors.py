@@ -18,6 +18,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<
 _LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: (?P<message>.*))?$")
 _WORKER_MESSAGE = "Original Traceback (most recent call last):"
 _HEADER = "Traceback (most recent call last):"
+_REFUSED = "current process has finished its bootstrapping phase"
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
@@ -89,15 +90,19 @@ def source_line(file: str, line: int) -> str | None:
 def recursive_start_line(text: str) -> str | None:
     """``file:line`` of the top-level line that starts a process while its module is imported.
 
-    Read from Python's own refusal (`multiprocessing.spawn`, "bootstrapping phase").
+    Read from Python's own refusal (`multiprocessing.spawn`, "bootstrapping phase"). Several
+    workers may be refused at once and write their lines in turns: where another's header stands
+    between the refusal and its frames, the frames before that header are read.
     """
-    end = text.find("before the\n        current process has finished its bootstrapping phase")
-    if end < 0:
-        return None
-    start = text.rfind(_HEADER, 0, end)
-    frames = [f for f in _frames(text[start:end].splitlines()) if f.function == "<module>"]
-    own = [frame for frame in frames if belongs_to_user(frame.file)]
-    return f"{own[-1].file}:{own[-1].line}" if own else None
+    end = text.find(_REFUSED)
+    start = end
+    while start > 0:
+        start = text.rfind(_HEADER, 0, start)
+        frames = _frames(text[max(start, 0) : end].splitlines())
+        own = [f for f in frames if f.function == "<module>" and belongs_to_user(f.file)]
+        if own:
+            return f"{own[-1].file}:{own[-1].line}"
+    return None
 
 
 def _frames(lines: Iterable[str]) -> Iterable[Frame]:

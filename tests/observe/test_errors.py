@@ -291,6 +291,20 @@ def test_other_texts_hold_no_such_line() -> None:
     assert recursive_start_line(text_of(raised(RuntimeError("other")))) is None
 
 
+def test_the_line_is_found_where_two_workers_write_in_turns() -> None:
+    first = [
+        "Traceback (most recent call last):",
+        '  File "<string>", line 1, in <module>',
+        '  File "/home/u/train.py", line 25, in <module>',
+        "RuntimeError: ",
+        "        An attempt has been made to start a new process before the",
+        "        current process has finished its bootstrapping phase.",
+    ]
+    woven = "\n".join([*first[:3], *first[:2], *first[3:], *first[2:]])
+
+    assert recursive_start_line(woven) == "/home/u/train.py:25"
+
+
 def test_a_refusal_without_a_line_of_the_user_tells_nothing() -> None:
     refusal = (
         "Traceback (most recent call last):\n"
