@@ -7,10 +7,24 @@ from dataclasses import replace
 
 from pytest_dataloader.checks.asked import Deterministic
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question, causes, told_cause
+from pytest_dataloader.checks.evidence import (
+    GLOBAL_STATES,
+    Evidence,
+    Question,
+    causes,
+    is_generator,
+    shown_path,
+    told_cause,
+    told_source,
+    unlike_builds,
+)
 from pytest_dataloader.checks.finding import ERROR, INFO, Finding, NotJudged
 from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.facts import (
+    BUILD,
+    CLOCK,
+    ENTROPY,
+    HASH,
     BatchFacts,
     DifferenceFacts,
     LeafFacts,
@@ -62,8 +76,40 @@ def repeats(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJ
             f"expected seed {seed} to give the same batches again, got others: "
             f"{difference(first, second, 'first', 'second')}"
         )
-        yield _error("not-repeatable", evidence, culprit_of(first, second), message)
+        told = list(_sources(first, second, evidence.config))
+        culprit = told[0][0] if told else culprit_of(first, second)
+        why = "; and ".join(words for _, words in told[:2])
+        message = f"{message}; probable source: {why}" if why else message
+        yield _error("not-repeatable", evidence, culprit, message)
         return
+
+
+def _sources(one: RunFacts, other: RunFacts, config: LoaderConfig) -> Iterator[tuple[str, str]]:
+    """What may have made two runs of one seed differ, likeliest first: culprit and words.
+
+    Generators that two builds hold in other states, then what the code reads as it makes
+    samples, then other fields that two builds hold otherwise, and what the build reads.
+    """
+    changed = unlike_builds(one, other)
+    generators = [f for f in changed if is_generator(f)]
+    for field in generators:
+        yield field.path, f"{field.path} begins in another state in each build: it has no seed"
+    read = [s for s in other.sources if s.kind in _unlike_between_runs(config)]
+    for source in (s for s in read if s.stage != BUILD):
+        yield shown_path(source.where), told_source(source)
+    used = (f for f in changed if f not in generators and f.path not in GLOBAL_STATES)
+    for field in used:
+        yield field.path, f"{field.path} is another one in each build"
+    for source in (s for s in read if s.stage == BUILD):
+        yield shown_path(source.where), told_source(source)
+    for field in (f for f in changed if f.path in GLOBAL_STATES):
+        yield field.path, f"the state of {field.path} differs after each build"
+
+
+def _unlike_between_runs(config: LoaderConfig) -> tuple[str, ...]:
+    """The kinds of sources that differ from run to run; hash seeds only in new interpreters."""
+    afresh = config.start_method not in (None, "fork")
+    return (CLOCK, ENTROPY, HASH) if afresh else (CLOCK, ENTROPY)
 
 
 def start_methods_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJudged]:
@@ -81,8 +127,11 @@ def start_methods_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Fi
             f"{evidence.config.id}: {difference(*pair, *names)}"
         )
         found = causes(evidence.base)
-        culprit = found[0].path if found else culprit_of(*pair)
+        hashed = [] if found else _hash_sources(evidence, seed)
+        culprit = found[0].path if found else (hashed[0] if hashed else culprit_of(*pair))
         told = "; and ".join(told_cause(cause) for cause in found[:3])
+        if hashed:
+            told = f"{hashed[1]}, and each spawned worker has a hash seed of its own"
         yield _error(
             "differs-by-start-method",
             evidence,
@@ -90,6 +139,15 @@ def start_methods_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Fi
             f"{message}; probable cause: {told}" if told else message,
         )
         return
+
+
+def _hash_sources(evidence: Evidence, seed: int) -> list[str]:
+    """Where the code that makes samples asks for a hash or goes through a set: place and words."""
+    repeat = evidence.get(RunRequest(evidence.config, seed, 1))
+    for source in repeat.sources if repeat is not None else ():
+        if source.kind == HASH and source.stage != BUILD:
+            return [shown_path(source.where), told_source(source)]
+    return []
 
 
 def worker_counts_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJudged]:
@@ -129,6 +187,11 @@ def _seed_is_nothing(evidence: Evidence, asked: Deterministic, config: LoaderCon
     seeds = asked.seeds or evidence.question.seeds
     runs = [evidence.get(RunRequest(config, seed)) for seed in seeds]
     digests = {run.digest for run in runs if run is not None and run.ok}
+    states = [
+        {f.path: f.digest for f in run.built if f.path in GLOBAL_STATES} for run in runs if run
+    ]
+    if any(path in states[-1] and states[-1][path] == states[0][path] for path in states[0]):
+        return False  # the pipeline seeds over the run's seed as it is built
     return len(seeds) > 1 and len(digests) == 1 and all(run is not None for run in runs)
 
 

@@ -11,14 +11,20 @@ from pytest_dataloader.matrix import LoaderConfig, lacking
 from pytest_dataloader.observe.facts import (
     CONTENT,
     IMPORT,
+    PERTURBED,
     SCRIPT,
     TIMED,
     DifferenceFacts,
     EpochFacts,
     ErrorFacts,
+    FieldFacts,
     RunFacts,
     RunRequest,
+    SourceFacts,
 )
+
+#: The generators that a process has anyway, by the names that facts give them.
+GLOBAL_STATES = ("random", "numpy.random", "torch")
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,11 @@ class Question:
     def epochs(self, config: LoaderConfig | None = None) -> RunRequest:
         """A run of three epochs that notes samples and generators."""
         return RunRequest(config or self.config, seed=self.seeds[0], repeat=1, epochs=3)
+
+    def perturbed(self) -> RunRequest:
+        """The pass without workers that looks for what else the content depends on."""
+        config = self.config.without_workers()
+        return RunRequest(config, seed=self.seeds[0], purpose=PERTURBED)
 
     def script(self, script: str, args: tuple[str, ...]) -> RunRequest:
         """The script under this configuration's start method."""
@@ -124,6 +135,30 @@ def causes(run: RunFacts | None) -> list[DifferenceFacts]:
 def told_cause(cause: DifferenceFacts) -> str:
     """A cause in words."""
     return f"{cause.path} is {cause.parent} in the test process and {cause.child} in the worker"
+
+
+def unlike_builds(one: RunFacts, other: RunFacts) -> list[FieldFacts]:
+    """The fields that two builds hold otherwise, generators first; global states last."""
+    before = {field.path: field for field in one.built}
+    changed = [
+        field
+        for field in other.built
+        if not field.opaque
+        and field.path in before
+        and not before[field.path].opaque
+        and before[field.path].digest != field.digest
+    ]
+    return sorted(changed, key=lambda f: (f.path in GLOBAL_STATES, not is_generator(f)))
+
+
+def is_generator(field: FieldFacts) -> bool:
+    """Whether a field is a generator of random numbers, by its kind."""
+    return field.shown.split(" ")[0].rpartition(".")[2] in ("Generator", "RandomState", "Random")
+
+
+def told_source(source: SourceFacts) -> str:
+    """A call of the user's code in words."""
+    return f"{source.call} at {shown_path(source.where)}"
 
 
 def closing_seconds(run: RunFacts) -> float:

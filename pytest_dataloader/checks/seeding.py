@@ -7,11 +7,30 @@ from collections.abc import Iterator
 
 from pytest_dataloader.checks.asked import Seeding
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question, samples_of
-from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
-from pytest_dataloader.observe.facts import EpochFacts, RandomnessFacts, RunFacts, RunRequest
+from pytest_dataloader.checks.evidence import (
+    GLOBAL_STATES,
+    Evidence,
+    Question,
+    samples_of,
+    shown_path,
+    told_source,
+)
+from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
+from pytest_dataloader.observe.facts import (
+    BUILD,
+    CONSTANT,
+    INDEX,
+    ORDER,
+    SAMPLE,
+    SEED,
+    EpochFacts,
+    RandomnessFacts,
+    RunFacts,
+    RunRequest,
+    SourceFacts,
+)
 
-_GLOBAL = ("random", "numpy.random", "torch")
+_SHUFFLING = "torch.utils.data.sampler.RandomSampler"
 
 
 def needs(_asked: Seeding, question: Question) -> list[RunRequest]:
@@ -42,7 +61,9 @@ def workers_draw_differently(evidence: Evidence, _asked: Seeding) -> Iterator[Fi
         if same < 2:
             continue
         what = (
-            f"{path} (global) was seeded alike" if path in _GLOBAL else f"{path} is the same copy"
+            f"{path} (global) was seeded alike"
+            if path in GLOBAL_STATES
+            else f"{path} is the same copy"
         )
         message = (
             f"expected each worker to draw random numbers of its own, but {what} in {same} of "
@@ -70,7 +91,7 @@ def _draws_for_samples(one: RandomnessFacts) -> bool:
 
 
 def _culprit(path: str) -> str:
-    return "loader.worker_init_fn" if path in _GLOBAL else path
+    return "loader.worker_init_fn" if path in GLOBAL_STATES else path
 
 
 def epochs_differ(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
@@ -85,15 +106,76 @@ def epochs_differ(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | Not
             "in which it began the first: its augmentation repeats"
         )
         yield _finding("epochs-identical", ERROR, evidence, _culprit(path), message)
-    if repeated or not _random(evidence, run) or not _same_content(run.epochs[0], run.epochs[1]):
+    if repeated:
         return
-    if run.epoch_fields and run.dataset is not None and run.dataset.persistent:
-        return  # told as stale-worker-state
+    seeded = list(_seeded_in_code(run))
+    if seeded:
+        yield _drawn_alike(evidence, run, seeded[0])
+    elif _order_waits_for_epoch(run):
+        yield _order_repeats(evidence, run)
+    elif _random(evidence, run) and _same_content(run.epochs[0], run.epochs[1]):
+        if run.epoch_fields and run.dataset is not None and run.dataset.persistent:
+            return  # told as stale-worker-state
+        message = (
+            f"expected other batches in the second epoch of a pipeline that draws random numbers, "
+            f"got the same {run.epochs[0].batches} batches under {evidence.config.id}"
+        )
+        yield _finding("epochs-identical", WARNING, evidence, "dataset", message)
+
+
+def _seeded_in_code(run: RunFacts) -> Iterator[SourceFacts]:
+    """Where the code seeds a generator by a constant, or by the index alone, each time that it
+    makes a sample or an order; told only where the epochs show it. Constants first."""
+    same = {
+        SAMPLE: _same_samples(run),
+        ORDER: run.epochs[0].indices == run.epochs[1].indices,
+    }
+    for seed in (CONSTANT, INDEX):
+        for one in run.sources:
+            if one.kind == SEED and one.seed == seed and same.get(one.stage, False):
+                yield one
+
+
+def _same_samples(run: RunFacts) -> bool:
+    """Whether two epochs give the same samples; what iterates also gives the order."""
+    if run.dataset is not None and run.dataset.iterable:
+        return _same_content(run.epochs[0], run.epochs[1])
+    return samples_of(run.epochs[0]) == samples_of(run.epochs[1])
+
+
+def _drawn_alike(evidence: Evidence, run: RunFacts, source: SourceFacts) -> Finding:
+    iterable = run.dataset is not None and run.dataset.iterable
+    if source.seed == INDEX:
+        severity, what = INFO, "from the index alone: a sample's numbers are the same in each epoch"
+    elif source.stage == ORDER:
+        severity, what = WARNING, "by a constant: the order is the same in each epoch"
+    elif iterable:
+        severity, what = WARNING, "by a constant: the numbers are the same in each epoch"
+    else:
+        severity, what = ERROR, "by a constant: each sample gets the same numbers, in each epoch"
     message = (
-        f"expected other batches in the second epoch of a pipeline that draws random numbers, got "
-        f"the same {run.epochs[0].batches} batches under {evidence.config.id}"
+        f"expected other random numbers in the second epoch, but {told_source(source)} seeds a "
+        f"generator {what}"
     )
-    yield _finding("epochs-identical", WARNING, evidence, "dataset", message)
+    return _finding("epochs-identical", severity, evidence, shown_path(source.where), message)
+
+
+def _order_waits_for_epoch(run: RunFacts) -> bool:
+    """Whether a sampler that has ``set_epoch`` gives a shuffled order, and the same twice."""
+    indices, again = run.epochs[0].indices, run.epochs[1].indices
+    if run.dataset is None or not run.dataset.sampler_has_epochs or not indices:
+        return False
+    return indices == again and list(indices) != sorted(indices)
+
+
+def _order_repeats(evidence: Evidence, run: RunFacts) -> Finding:
+    name = run.dataset.sampler.rpartition(".")[2] if run.dataset is not None else "the sampler"
+    message = (
+        f"expected another order in the second epoch, got the same: {name} takes the epoch from "
+        "set_epoch, which was not called here; call loader.sampler.set_epoch(epoch) before each "
+        "epoch"
+    )
+    return _finding("epochs-identical", INFO, evidence, "loader.sampler", message)
 
 
 def _begins_alike(run: RunFacts, path: str) -> bool:
@@ -106,9 +188,9 @@ def _begins_alike(run: RunFacts, path: str) -> bool:
 
 
 def _random(evidence: Evidence, run: RunFacts) -> bool:
-    """Whether anything is random here: numbers are drawn for samples, or the seed matters."""
+    """Whether numbers are drawn as samples are made; what the build draws may well stay."""
     names = [one for one in run.randomness if one.path != "torch" or evidence.config.has_workers]
-    return any(_draws_for_samples(one) for one in names) or _seeds_differ(evidence) is True
+    return any(_draws_for_samples(one) for one in names)
 
 
 def _seeds_differ(evidence: Evidence) -> bool | None:
@@ -145,15 +227,55 @@ def seeds_matter(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJ
     if run is None or _seeds_differ(evidence) is not False:
         return
     held = [one.path for one in run.randomness if _draws_for_samples(one)]
-    names = [path for path in dict.fromkeys(held) if path not in _GLOBAL]
-    if not names:
-        return
+    names = [path for path in dict.fromkeys(held) if path not in GLOBAL_STATES]
     seeds = " and ".join(map(str, evidence.question.seeds[:2]))
+    if not names:
+        yield from _seeded_by_code(evidence, run, seeds)
+        return
     message = (
         f"expected seeds {seeds} to give other batches, got the same: {names[0]} is drawn from, "
         "but has a fixed seed of its own"
     )
     yield _finding("seed-ignored", WARNING, evidence, names[0], message)
+
+
+def _seeded_by_code(evidence: Evidence, run: RunFacts, seeds: str) -> Iterator[Finding]:
+    """Seedings in the user's code: by a constant as samples are made, or over the run's seed."""
+    for one in _seeded_in_code(run):
+        if one.seed == CONSTANT and one.stage == SAMPLE:
+            message = (
+                f"expected seeds {seeds} to give other batches, got the same: {told_source(one)} "
+                "seeds a generator by a constant"
+            )
+            yield _finding("seed-ignored", WARNING, evidence, shown_path(one.where), message)
+            return
+    drawn = {one.path for one in run.randomness if _draws_for_samples(one)}
+    if run.dataset is not None and run.dataset.sampler == _SHUFFLING:
+        drawn.add("torch")
+    for path in _seeded_over(evidence):
+        if path in drawn:
+            where = [s for s in run.sources if s.kind == SEED and s.stage == BUILD]
+            by = f" by {told_source(where[0])}" if where else ""
+            message = (
+                f"expected seeds {seeds} to give other batches, got the same: {path} is seeded "
+                f"again{by} as the pipeline is built"
+            )
+            culprit = shown_path(where[0].where) if where else path
+            yield _finding("seed-ignored", WARNING, evidence, culprit, message)
+            return
+
+
+def _seeded_over(evidence: Evidence) -> list[str]:
+    """The global generators that two seeds of the run leave in one state after the build."""
+    runs = [evidence.get(RunRequest(evidence.config, seed)) for seed in evidence.question.seeds[:2]]
+    states = [
+        {f.path: f.digest for f in run.built if f.path in GLOBAL_STATES}
+        for run in runs
+        if run is not None
+    ]
+    if len(states) < 2:
+        return []
+    return [path for path in states[0] if states[0][path] == states[1].get(path)]
 
 
 def _finding(code: str, severity: str, evidence: Evidence, culprit: str, message: str) -> Finding:

@@ -69,6 +69,12 @@ def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
     return found
 
 
+def held_fields(roots: Mapping[str, Any]) -> dict[str, Held]:
+    """The fields of the roots alone, by path."""
+    found = (part for path, value in roots.items() for part in fields(path, value))
+    return {path: _held(value) for path, value in found}
+
+
 # Fields --------------------------------------------------------------------------------------
 
 
@@ -87,15 +93,16 @@ def _fields(
 ) -> Iterator[tuple[str, Any]]:
     """The fields of a value: objects and small containers are opened, data is a field itself."""
     opened = depth < _MAX_DEPTH and id(value) not in above and not whole(value)
-    parts = list(_parts(path, value)) if opened else []
-    if not parts:
+    inside = list(parts(path, value)) if opened else []
+    if not inside:
         yield path, value
         return
-    for inner, item in parts:
+    for inner, item in inside:
         yield from _fields(inner, item, depth + 1, above | {id(value)}, whole)
 
 
-def _parts(path: str, value: Any) -> Iterable[tuple[str, Any]]:
+def parts(path: str, value: Any) -> Iterable[tuple[str, Any]]:
+    """What an object or a small container holds, one level down, by path; data holds nothing."""
     if type(value) is dict:
         return _container_parts(path, value.items(), len(value))
     if type(value) in (list, tuple):
@@ -410,7 +417,7 @@ def names_used(functions: Iterable[Any]) -> dict[str, int]:
     return ranks
 
 
-_SAMPLING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
+SAMPLING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
 
 
 def _codes_of(value: Any) -> Iterator[tuple[int, types.CodeType]]:
@@ -423,7 +430,7 @@ def _codes_of(value: Any) -> Iterator[tuple[int, types.CodeType]]:
             continue
         for name, member in vars(kind).items():
             if isinstance(member, types.FunctionType):
-                yield (0 if name in _SAMPLING else 1), member.__code__
+                yield (0 if name in SAMPLING else 1), member.__code__
         yield from _module_codes(kind.__module__)
 
 

@@ -20,7 +20,9 @@ from pytest_dataloader.observe.facts import (
     DatasetFacts,
     DifferenceFacts,
     ErrorFacts,
+    FieldFacts,
     RunRequest,
+    SourceFacts,
 )
 from pytest_dataloader.observe.starting import Starter
 from pytest_dataloader.observe.stderr import StderrTap
@@ -76,10 +78,15 @@ class Bench:
     held_before: dict[str, list[str]] = field(default_factory=dict)
     drifted: tuple[DifferenceFacts, ...] = ()
     epoch_fields: tuple[str, ...] = ()
+    built: tuple[FieldFacts, ...] = ()
+    sources: tuple[SourceFacts, ...] = ()
     pickle_s: float | None = None
     pickle_bytes: int | None = None
     held_locks: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    # The exception that could not be sent, made again in this process.
+    unsent: ErrorFacts | None = None
+    unpinnable: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def told(self) -> list[dict[str, Any]]:

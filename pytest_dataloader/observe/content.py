@@ -12,10 +12,11 @@ import warnings
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling, world
-from pytest_dataloader.observe import forking, insight, processes, worker
+from pytest_dataloader.observe import errors, forking, insight, processes, worker
 from pytest_dataloader.observe.bench import Bench
-from pytest_dataloader.observe.epoch import EpochRecord, drive, set_epoch
+from pytest_dataloader.observe.epoch import EpochRecord, Recording, drive, set_epoch
 from pytest_dataloader.observe.facts import (
+    DIED,
     HUNG,
     TRUE_START,
     DifferenceFacts,
@@ -24,7 +25,7 @@ from pytest_dataloader.observe.facts import (
     WorkerFacts,
 )
 from pytest_dataloader.observe.imports import modules_of
-from pytest_dataloader.observe.outcome import outcome_of, stuck_at
+from pytest_dataloader.observe.outcome import dead_workers, last_task, outcome_of, stuck_at
 from pytest_dataloader.observe.surroundings import recorded, seeded
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog
 
@@ -56,11 +57,15 @@ def _look_for_what_is_not_sent(bench: Bench) -> None:
 
     def body() -> None:
         loader = dataclasses.replace(bench, request=again).build(None).loader
-        for batch in loader:
-            dog.beat()
-            bench.unpicklable = pickling.find_unpicklable({"batch": batch}, None)
-            if bench.unpicklable:
-                return
+        try:
+            for batch in loader:
+                dog.beat()
+                bench.unpicklable = pickling.find_unpicklable({"batch": batch}, None)
+                if bench.unpicklable:
+                    return
+        except Exception as error:  # noqa: BLE001 - the user's own, which may be what was lost
+            bench.unpicklable = pickling.find_unpicklable({"exception": type(error)}, None)
+            bench.unsent = errors.from_exception(error, "send") if bench.unpicklable else None
 
     try:
         with dog.watching(), seeded(bench.request.seed):
@@ -78,6 +83,7 @@ def _epoch(bench: Bench, context: Any, dog: Watchdog) -> None:
     bench.fresh = built.fresh
     loader = built.loader
     _look_at(bench, loader, context)
+    insight.look_at_build(bench, loader, _riders(loader))
     collate = loader.collate_fn
     _send_notes_along(bench, loader)
     try:
@@ -156,6 +162,9 @@ def _send_notes_along(bench: Bench, loader: Any) -> None:
         carried = {f"loader.{name}": value for name, value in _riders(loader).items()}
         look = worker.Look(world.user_modules(), carried)
     ride = insight.prepare(bench, loader, _riders(loader)) if bench.request.epochs > 1 else None
+    if ride is None and bench.expected is not None and bench.request.config.has_workers:
+        name = "batch_sampler" if batched else "sampler"
+        loader.__dict__[name] = Recording(getattr(loader, name), bench.records, whole=False)
     handles = None
     if bench.request.config.start_method == "fork":
         handles = worker.Handles({f"loader.{n}": v for n, v in _riders(loader).items()})
@@ -252,6 +261,8 @@ def _facts(
         drifted=bench.drifted,
         epoch_fields=bench.epoch_fields,
         dataset=bench.dataset,
+        built=bench.built,
+        sources=bench.sources,
         pickle_s=bench.pickle_s,
         pickle_bytes=bench.pickle_bytes,
         batch_cpu_s=_batch_cpu_s(told),
@@ -259,6 +270,8 @@ def _facts(
         held_locks=bench.held_locks,
         threads=bench.threads,
         worker_threads=forking.worker_threads(told),
+        last_task=last_task(bench, dead_workers(bench, dog, workers)) if outcome == DIED else None,
+        unpinnable=bench.unpinnable,
     )
 
 

@@ -9,6 +9,12 @@ from pytest_dataloader.matrix import LoaderConfig
 OK, RAISED, DIED, HUNG, SKIPPED = "ok", "raised", "died", "hung", "skipped"
 
 CONTENT, TIMED, SCRIPT, IMPORT = "content", "timed", "script", "import"
+PERTURBED = "perturbed"
+LISTED, ENCODED, HASHED = "listing order", "default encoding", "hash seed"
+#: What a source is, at which stage it is read, and where a seed comes from (`SourceFacts`).
+CLOCK, ENTROPY, HASH, LISTING, SEED = "clock", "entropy", "hash", "listing", "seed"
+SAMPLE, ORDER, START, BUILD = "sample", "order", "start", "build"
+CONSTANT, INDEX, OTHER = "constant", "index", "other"
 TRUE_START, WARM_START, IN_PROCESS = "true", "warm", "in-process"
 
 
@@ -27,8 +33,25 @@ class RunRequest:
 
 
 @dataclass(frozen=True)
+class ArrivalFacts:
+    """A worker's exception that reached the test process as one of another type.
+
+    ``constructor`` is that of its own type with its parameters, ``defined`` the user's
+    ``file:line`` of it; ``keyword`` says that PyTorch gives the text as ``message=``.
+    """
+
+    type: str
+    constructor: str | None = None
+    defined: str | None = None
+    keyword: bool = False
+
+
+@dataclass(frozen=True)
 class ErrorFacts:
-    """An exception, wherever it was raised; ``stage`` is build, start, iterate or close."""
+    """An exception, wherever it was raised; ``stage`` is build, start, iterate or close.
+
+    ``leave`` is the stage of one that ended a worker, such as ``SystemExit``.
+    """
 
     stage: str
     type: str
@@ -38,6 +61,7 @@ class ErrorFacts:
     line: int | None = None
     function: str | None = None
     source: str | None = None
+    arrival: ArrivalFacts | None = None
 
     @property
     def where(self) -> str | None:
@@ -167,6 +191,43 @@ class DifferenceFacts:
 
 
 @dataclass(frozen=True)
+class SourceFacts:
+    """A call in the user's code that reads something besides the data, or that seeds.
+
+    ``kind`` is clock, entropy, hash, listing or seed; ``stage`` says whether the code makes
+    samples, gives their order, runs at a worker's start or at the build; ``seed`` says of a
+    seeding whether its seed is constant, of the index alone or other.
+    """
+
+    kind: str
+    call: str
+    where: str
+    stage: str
+    seed: str = ""
+
+
+@dataclass(frozen=True)
+class FieldFacts:
+    """A field of the dataset or the loader as it was built, or a global generator's state."""
+
+    path: str
+    digest: str
+    shown: str
+    opaque: bool
+
+
+@dataclass(frozen=True)
+class LastTask:
+    """What a worker that died was making: it had made ``made`` batches of that epoch; the number
+    of the next one, from 0, and its indices where they are known."""
+
+    worker_id: int
+    made: int
+    batch: int | None = None
+    indices: str | None = None
+
+
+@dataclass(frozen=True)
 class LeftBehind:
     """What was there after a run and had not been there before it."""
 
@@ -226,8 +287,30 @@ class DatasetFacts:
     persistent: bool
     drop_last: bool
     sampler: str
+    sampler_has_epochs: bool = False
     places: dict[str, str] = field(default_factory=dict)
     iterators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DependenceFacts:
+    """Content that came otherwise where nothing but a listing order, default encoding or hash
+    seed was another.
+
+    ``on`` says which; ``lines`` are the user's lines that it came in through (``file:line``),
+    ``source`` is the first of them; ``settings`` are the usual one and the other. ``batch`` is the
+    number of the first that differed, ``usual`` and ``other`` what it held, and ``error`` what was
+    raised in its place.
+    """
+
+    on: str
+    lines: tuple[str, ...]
+    source: str | None
+    settings: tuple[str, str]
+    batch: int
+    usual: BatchFacts | None = None
+    other: BatchFacts | None = None
+    error: ErrorFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -266,6 +349,10 @@ class RunFacts:
     drifted: tuple[DifferenceFacts, ...] = ()
     epoch_fields: tuple[str, ...] = ()
     dataset: DatasetFacts | None = None
+    # What the dataset, the samplers and the global generators held when they had been built; and,
+    # in repeats, what the pipeline's code reads besides its data.
+    built: tuple[FieldFacts, ...] = ()
+    sources: tuple[SourceFacts, ...] = ()
     # What it costs to send a batch: seconds and bytes of pickling the first one, and the median
     # CPU seconds that a worker spends a batch on making and sending it.
     pickle_s: float | None = None
@@ -277,7 +364,12 @@ class RunFacts:
     threads: tuple[str, ...] = ()
     # Threads of workers that are no daemons: a worker's end waits for them.
     worker_threads: tuple[str, ...] = ()
+    # What the first worker that died was at, and what pinning leaves as it is: its path in the
+    # batch, its class, and the path of a tensor in it.
+    last_task: LastTask | None = None
+    unpinnable: tuple[tuple[str, str, str], ...] = ()
     imports: tuple[ImportFacts, ...] = ()
+    dependences: tuple[DependenceFacts, ...] = ()
     duration_s: float = 0.0
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling, world
+from pytest_dataloader.diagnose.sources import sources
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.epoch import Recording, set_epoch
 from pytest_dataloader.observe.errors import belongs_to_user
@@ -14,11 +15,13 @@ from pytest_dataloader.observe.facts import (
     DatasetFacts,
     DifferenceFacts,
     EpochFacts,
+    FieldFacts,
     RandomnessFacts,
 )
-from pytest_dataloader.observe.ride import Insight
+from pytest_dataloader.observe.ride import Insight, global_states
 
 _MOST_SAMPLES = 1_000_000
+_MOST_FIELDS = 1_000
 _METHODS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__len__", "set_epoch")
 
 
@@ -62,9 +65,46 @@ def _described(loader: Any) -> DatasetFacts:
         persistent=loader.persistent_workers,
         drop_last=bool(loader.drop_last),
         sampler=f"{sampler.__module__}.{sampler.__qualname__}",
+        sampler_has_epochs=callable(getattr(_ordering(loader), "set_epoch", None)),
         places=dict(_places(dataset)),
         iterators=tuple(_iterators(dataset)),
     )
+
+
+def look_at_build(bench: Bench, loader: Any, riders: dict[str, Any]) -> None:
+    """Note what was built, to compare it with another build of the same seed or of another one;
+    in a repeat also what the pipeline's code reads besides its data."""
+    roots = {
+        "dataset": loader.dataset,
+        **{f"loader.{name}": value for name, value in riders.items()},
+    }
+    sampler = _own_sampler(loader)
+    if sampler is not None:
+        roots["loader.sampler"] = sampler
+    if loader.generator is not None:
+        roots["loader.generator"] = loader.generator
+    if bench.request.repeat:
+        bench.sources = sources(roots)
+    held = [
+        FieldFacts(path, digest, shown, kind == "opaque")
+        for path, (digest, shown, kind) in world.held_fields(roots).items()
+    ]
+    states = [FieldFacts(path, digest, "its state", False) for path, digest in global_states()]
+    bench.built = (*held[:_MOST_FIELDS], *states)
+
+
+def _ordering(loader: Any) -> Any:
+    """The sampler that a training loop would tell the epoch."""
+    batched = loader.batch_sampler
+    return batched if hasattr(batched, "set_epoch") else loader.sampler
+
+
+def _own_sampler(loader: Any) -> Any:
+    """The user's batch sampler, or the user's sampler; None where both are torch's."""
+    for sampler in (loader.batch_sampler, loader.sampler):
+        if sampler is not None and type(sampler).__module__.partition(".")[0] != "torch":
+            return sampler
+    return None
 
 
 def _length(dataset: Any) -> int | None:

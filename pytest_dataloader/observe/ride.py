@@ -47,7 +47,7 @@ class Insight:
             roots = {"dataset": self._dataset(), **self.riders}
             self._generators = dict(_generators(roots))
         found = {path: _state(generator) for path, generator in self._generators.items()}
-        return found | dict(_global_states())
+        return found | dict(global_states())
 
     def of_batch(self, samples: Any, *, batched: bool) -> dict[str, Any]:
         """Identities of a batch's samples; with it, at the first batches, the generators' states.
@@ -120,7 +120,8 @@ def _state(generator: Any) -> str:
     return digest(generator.get_state()).hex
 
 
-def _global_states() -> Iterator[tuple[str, str]]:
+def global_states() -> Iterator[tuple[str, str]]:
+    """The states of the generators that a process has anyway, as digests by name."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy.random")
     yield "random", digest(random.getstate()).hex
     if numpy is not None:

@@ -10,7 +10,19 @@ from by_hand import FORK, SPAWN, W0, batch, epoch, judged, other_in_worker, ques
 from pytest_dataloader.checks import determinism
 from pytest_dataloader.checks.asked import Deterministic
 from pytest_dataloader.checks.finding import ERROR, INFO, Finding, NotJudged
-from pytest_dataloader.observe.facts import RAISED, BatchFacts, LeafFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    BUILD,
+    CLOCK,
+    ENTROPY,
+    HASH,
+    RAISED,
+    SAMPLE,
+    BatchFacts,
+    FieldFacts,
+    LeafFacts,
+    RunRequest,
+    SourceFacts,
+)
 
 SEED_EVERYTHING = (
     "Draw from torch, random or numpy.random, which are seeded, or make a generator from a seed "
@@ -92,6 +104,65 @@ def test_not_repeatable() -> None:
             SEED_EVERYTHING,
         )
     ]
+
+
+def field(path, digest, shown="ndarray [1]"):
+    return FieldFacts(path, digest, shown, opaque=False)
+
+
+def sources_told(first, second, *sources, config=SPAWN):
+    """The culprit of two runs of one seed, and what is said of where they differ from."""
+    runs = [
+        replace(run, built=built, sources=sources)
+        for run, built in zip(
+            (of(config, 1), of(config, 2, repeat=1)), (first, second), strict=True
+        )
+    ]
+    (finding,) = said(ASKED, *runs, config=config)
+    return finding.culprit, finding.message.partition("; probable source: ")[2]
+
+
+def read(kind, call, line, stage=SAMPLE):
+    return SourceFacts(kind, call, f"/data/noise.py:{line}", stage)
+
+
+def test_a_generator_without_a_seed_is_the_source() -> None:
+    rng, order = "dataset.rng", "dataset.order"
+    before = (field(rng, "a", "Generator Generator(PCG64)"), field(order, "x"))
+    after = (field(rng, "b", "Generator Generator(PCG64)"), field(order, "y"))
+    assert sources_told(before, after) == (
+        rng,
+        (
+            "dataset.rng begins in another state in each build: it has no seed; and dataset.order is "
+            "another one in each build"
+        ),
+    )
+
+
+def test_what_the_code_of_samples_reads_comes_before_other_fields() -> None:
+    clock, entropy = read(CLOCK, "time.time_ns", 5), read(ENTROPY, "os.urandom", 2, BUILD)
+    assert sources_told((field("dataset.t", "a"),), (field("dataset.t", "b"),), clock, entropy) == (
+        "/data/noise.py:5",
+        "time.time_ns at /data/noise.py:5; and dataset.t is another one in each build",
+    )
+    assert sources_told((), (), entropy) == ("/data/noise.py:2", "os.urandom at /data/noise.py:2")
+
+
+def test_a_hash_is_a_source_only_in_new_interpreters() -> None:
+    hashed = read(HASH, "hash", 3)
+    assert sources_told((), (), hashed) == ("/data/noise.py:3", "hash at /data/noise.py:3")
+    assert sources_told((), (), hashed, config=FORK) == ("batch['x']", "")
+
+
+def test_a_hash_is_the_cause_of_other_batches_in_new_interpreters() -> None:
+    hashed = read(HASH, "hash", 3)
+    twice_alike = (of(SPAWN, 2), replace(of(SPAWN, 2, repeat=1), sources=(hashed,)))
+    (finding,) = said(ASKED, of(FORK, 1), *twice_alike)
+    assert (finding.code, finding.culprit) == ("differs-by-start-method", "/data/noise.py:3")
+    assert finding.message.endswith(
+        "; probable cause: hash at /data/noise.py:3, and each spawned worker has a hash seed of "
+        "its own"
+    )
 
 
 def test_the_same_batches_of_every_seed_say_nothing() -> None:

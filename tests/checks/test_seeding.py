@@ -22,8 +22,19 @@ from by_hand import (
 
 from pytest_dataloader.checks import seeding
 from pytest_dataloader.checks.asked import Seeding
-from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
-from pytest_dataloader.observe.facts import RAISED, RunRequest
+from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
+from pytest_dataloader.observe.facts import (
+    BUILD,
+    CONSTANT,
+    INDEX,
+    ORDER,
+    RAISED,
+    SAMPLE,
+    SEED,
+    FieldFacts,
+    RunRequest,
+    SourceFacts,
+)
 
 MAKE_IT_IN_THE_WORKER = (
     "Draw from torch, random or numpy.random, or make the generator in the worker from "
@@ -195,8 +206,8 @@ def test_a_generator_that_goes_on_says_nothing(second) -> None:
 
 
 def test_the_same_batches_of_a_random_pipeline() -> None:
-    facts = (epochs_run(SPAWN, (1, 2), (1, 2)), *seeds(1, 2))
-    assert said(*facts) == [
+    both = (*in_each("torch", "x"), *in_each("torch", "y", number=1))
+    assert said(epochs_run(SPAWN, (1, 2), (1, 2), randomness=both)) == [
         Finding(
             "epochs-identical",
             WARNING,
@@ -212,6 +223,127 @@ def test_the_same_batches_of_a_random_pipeline() -> None:
 def test_the_same_batches_where_nothing_is_random_say_nothing() -> None:
     assert said(epochs_run(SPAWN, (1, 2), (1, 2)), *seeds(1, 1)) == []
     assert said(epochs_run(SPAWN, (1, 2), (1, 2))) == []
+
+
+def test_what_the_build_draws_may_stay() -> None:
+    assert said(epochs_run(SPAWN, (1, 2), (1, 2)), *seeds(1, 2)) == []
+
+
+def source(call, *, seed=CONSTANT, stage=SAMPLE, kind=SEED):
+    return SourceFacts(kind, call, "/data/noise.py:7", stage, seed)
+
+
+def test_a_generator_that_is_seeded_by_a_constant_for_each_sample() -> None:
+    facts = epochs_run(
+        SPAWN,
+        (1, 2),
+        (1, 2),
+        sources=(source("numpy.random.default_rng"),),
+        dataset=dataset(iterable=False),
+    )
+    assert said(facts, *seeds(1, 1)) == [
+        Finding(
+            "epochs-identical",
+            ERROR,
+            (SPAWN,),
+            "/data/noise.py:7",
+            "expected other random numbers in the second epoch, but numpy.random.default_rng at "
+            "/data/noise.py:7 seeds a generator by a constant: each sample gets the same numbers, "
+            "in each epoch",
+            LET_THE_EPOCH_ENTER,
+        ),
+        Finding(
+            "seed-ignored",
+            WARNING,
+            (SPAWN,),
+            "/data/noise.py:7",
+            "expected seeds 0 and 1 to give other batches, got the same: numpy.random.default_rng "
+            "at /data/noise.py:7 seeds a generator by a constant",
+            TAKE_THE_SEED,
+        ),
+    ]
+
+
+def test_a_constant_seed_says_nothing_where_the_epochs_differ() -> None:
+    facts = epochs_run(SPAWN, (1, 2), (3, 4), sources=(source("random.seed"),))
+    assert said(facts, *seeds(1, 2)) == []
+
+
+def test_a_stream_in_another_order_is_not_the_same() -> None:
+    facts = epochs_run(SPAWN, (1, 2), (2, 1), sources=(source("random.Random"),), dataset=dataset())
+    assert said(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "severity", "words"),
+    [
+        (
+            source("random.seed", seed=INDEX),
+            INFO,
+            "from the index alone: a sample's numbers are the same in each epoch",
+        ),
+        (
+            source("manual_seed", stage=ORDER),
+            WARNING,
+            "by a constant: the order is the same in each epoch",
+        ),
+        (
+            source("random.Random"),
+            WARNING,
+            "by a constant: the numbers are the same in each epoch",
+        ),
+    ],
+)
+def test_how_bad_a_seed_in_the_code_is(one, severity, words) -> None:
+    facts = epochs_run(SPAWN, (1, 2), (1, 2), sources=(one,), dataset=dataset())
+    found = said(facts)
+    assert [(f.code, f.severity) for f in found] == [("epochs-identical", severity)]
+    assert found[0].message.endswith(f"seeds a generator {words}")
+
+
+def test_a_sampler_that_waits_for_its_epoch() -> None:
+    described = dataset(iterable=False, sampler="torch.x.Shuffled", sampler_has_epochs=True)
+    made = epochs_run(SPAWN, (1, 2), (1, 2), dataset=described)
+    shuffled = replace(made, epochs=tuple(replace(epoch, indices=(1, 0)) for epoch in made.epochs))
+    assert said(shuffled) == [
+        Finding(
+            "epochs-identical",
+            INFO,
+            (SPAWN,),
+            "loader.sampler",
+            "expected another order in the second epoch, got the same: Shuffled takes the epoch "
+            "from set_epoch, which was not called here; call loader.sampler.set_epoch(epoch) "
+            "before each epoch",
+            LET_THE_EPOCH_ENTER,
+        )
+    ]
+    in_order = replace(made, epochs=tuple(replace(epoch, indices=(0, 1)) for epoch in made.epochs))
+    assert said(in_order) == []
+
+
+def built(*digests, config=SPAWN):
+    """The runs of the first two seeds with the state of torch's generator after the build."""
+    runs = seeds(1, 1, config=config)
+    states = [FieldFacts("torch", digest, "its state", False) for digest in digests]
+    return [replace(one, built=(state,)) for one, state in zip(runs, states, strict=True)]
+
+
+def test_a_build_that_seeds_over_the_seed_of_the_run() -> None:
+    both = (*in_each("torch", "x"), *in_each("torch", "y", number=1))
+    seeding_line = source("torch.manual_seed", stage=BUILD)
+    facts = epochs_run(SPAWN, (1, 2), (3, 4), randomness=both, sources=(seeding_line,))
+    assert said(facts, *built("s", "s")) == [
+        Finding(
+            "seed-ignored",
+            WARNING,
+            (SPAWN,),
+            "/data/noise.py:7",
+            "expected seeds 0 and 1 to give other batches, got the same: torch is seeded again by "
+            "torch.manual_seed at /data/noise.py:7 as the pipeline is built",
+            TAKE_THE_SEED,
+        )
+    ]
+    assert said(facts, *built("s", "t")) == []
 
 
 def test_other_batches_of_a_random_pipeline_say_nothing() -> None:
@@ -235,6 +367,7 @@ def test_what_persistent_workers_do_not_hear_of_is_told_elsewhere() -> None:
         SPAWN,
         (1, 2),
         (1, 2),
+        randomness=(*in_each("torch", "x"), *in_each("torch", "y", number=1)),
         epoch_fields=("dataset.epoch",),
         dataset=dataset(persistent=True),
     )
