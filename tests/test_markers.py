@@ -210,8 +210,8 @@ def test_an_unknown_argument_is_named() -> None:
 
 
 def test_a_marker_without_arguments_says_so() -> None:
-    assert error_of("dl_complete", 5) == (
-        "dl_complete: too many positional arguments; it takes none"
+    assert error_of("dl_fork_safe", 5) == (
+        "dl_fork_safe: too many positional arguments; it takes none"
     )
 
 

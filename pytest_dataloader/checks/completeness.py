@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from pytest_dataloader.checks import distributed
 from pytest_dataloader.checks.asked import Complete
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import Evidence, Question, samples_of, shown_path
@@ -14,9 +15,10 @@ from pytest_dataloader.observe.facts import DatasetFacts, EpochFacts, RunFacts, 
 _DISTRIBUTED = "torch.utils.data.distributed.DistributedSampler"
 
 
-def needs(_asked: Complete, question: Question) -> list[RunRequest]:
-    """A run of several epochs, and the same without workers: that is what the data is."""
-    return [question.epochs(), question.epochs(question.config.without_workers())]
+def needs(asked: Complete, question: Question) -> list[RunRequest]:
+    """A run of several epochs, the same without workers: that is what the data is, and ranks."""
+    alone = question.epochs(question.config.without_workers())
+    return [question.epochs(), alone, *distributed.needs(asked, question)]
 
 
 def failed(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
@@ -236,4 +238,5 @@ CHECKS = (
     no_worker_is_idle,
     epochs_reach_workers,
     sampler_covers_the_data,
+    distributed.ranks_share_the_data,
 )

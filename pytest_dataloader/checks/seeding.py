@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from pytest_dataloader.checks import distributed
 from pytest_dataloader.checks.asked import Seeding
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import (
@@ -33,10 +34,10 @@ from pytest_dataloader.observe.facts import (
 _SHUFFLING = "torch.utils.data.sampler.RandomSampler"
 
 
-def needs(_asked: Seeding, question: Question) -> list[RunRequest]:
-    """A run of several epochs, and the first two seeds to see whether they matter."""
+def needs(asked: Seeding, question: Question) -> list[RunRequest]:
+    """A run of several epochs, the first two seeds to see whether they matter, and the ranks."""
     seeds = [RunRequest(question.config, seed) for seed in question.seeds[:2]]
-    return [question.epochs(), *seeds]
+    return [question.epochs(), *seeds, *distributed.needs(asked, question)]
 
 
 def failed(evidence: Evidence, _asked: Seeding) -> Iterator[Finding | NotJudged]:
@@ -282,4 +283,11 @@ def _finding(code: str, severity: str, evidence: Evidence, culprit: str, message
     return Finding(code, severity, (evidence.config,), culprit, message, BY_NAME[code].mend)
 
 
-CHECKS = (failed, workers_draw_differently, epochs_differ, stored_data_stays, seeds_matter)
+CHECKS = (
+    failed,
+    workers_draw_differently,
+    epochs_differ,
+    stored_data_stays,
+    seeds_matter,
+    distributed.ranks_draw_differently,
+)

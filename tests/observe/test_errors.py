@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import subprocess
@@ -18,10 +19,11 @@ from pytest_dataloader import markers
 from pytest_dataloader.observe.errors import (
     belongs_to_user,
     from_exception,
+    from_fault,
     from_text,
     recursive_start_line,
 )
-from pytest_dataloader.observe.facts import ErrorFacts
+from pytest_dataloader.observe.facts import ArrivalFacts, ErrorFacts
 
 HERE = __file__
 
@@ -319,7 +321,105 @@ def test_a_refusal_without_a_line_of_the_user_tells_nothing() -> None:
 
 def test_our_own_line_is_never_the_place() -> None:
     with pytest.raises(ValueError, match="takes none") as caught:
-        markers.parse("dl_complete", (5,), {})
+        markers.parse("dl_fork_safe", (5,), {})
     below_this_test = caught.value.with_traceback(caught.tb.tb_next)
 
     assert from_exception(below_this_test, "start").where is None
+
+
+# What an exception becomes on its way from a worker ----------------------------------------------
+
+
+class WithMessage(Exception):
+    """torch gives a type that has a ``message`` the text by that name."""
+
+    message = "always there"
+
+
+def reraised(error: BaseException) -> BaseException:
+    """What torch raises in the test process for an exception of a worker."""
+    try:
+        raise error
+    except BaseException:
+        wrapper = ExceptionWrapper(where="in DataLoader worker process 0")
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of any type
+        wrapper.reraise()
+    return caught.value
+
+
+def place_of(kind: type) -> str:
+    return f"{HERE}:{kind.__init__.__code__.co_firstlineno}"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "message", "arrival"),
+    [
+        (Broken("x"), "Broken", "x", None),
+        (Broken.Inner("x"), "Inner", "x", None),
+        (KeyError("x"), "KeyError", "'x'", None),
+        (
+            WithArguments(3, needed="n"),
+            "WithArguments",
+            "3 n",
+            ArrivalFacts(
+                "RuntimeError",
+                "WithArguments(code: 'int', *, needed: 'str') -> 'None'",
+                place_of(WithArguments),
+            ),
+        ),
+        (
+            UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+            "UnicodeDecodeError",
+            "'utf-8' codec can't decode byte 0x78 in position 0: bad",
+            ArrivalFacts("RuntimeError"),
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_what_an_exception_arrives_as(
+    error: BaseException, name: str, message: str, arrival: ArrivalFacts | None
+) -> None:
+    facts = from_exception(reraised(error), "iterate")
+    assert (facts.type, facts.message, facts.arrival) == (name, message, arrival)
+    assert facts.file == HERE
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no exception groups here")
+def test_a_group_arrives_as_a_mistake_of_its_making() -> None:
+    kind: Any = getattr(builtins, "ExceptionGroup", None)
+    facts = from_exception(reraised(kind("two", [ValueError("a"), ValueError("b")])), "iterate")
+    assert (facts.type, facts.message) == ("ExceptionGroup", "two (2 sub-exceptions)")
+    assert facts.arrival == ArrivalFacts("TypeError", keyword=True)
+    assert facts.file == HERE
+
+
+def test_a_message_on_the_type_is_taken_for_a_parameter() -> None:
+    arrival = from_exception(reraised(WithMessage("x")), "iterate").arrival
+    assert arrival is not None
+    assert (arrival.type, arrival.keyword) == ("TypeError", True)
+
+
+# A crash in native code --------------------------------------------------------------------------
+
+
+def test_a_crash_is_told_by_the_innermost_line_of_the_user() -> None:
+    stdlib = sysconfig.get_path("stdlib")
+    text = (
+        "Fatal Python error: Segmentation fault\n\n"
+        "Thread 0x00007f01 (most recent call first):\n"
+        f'  File "{stdlib}/threading.py", line 324 in wait\n\n'
+        "Current thread 0x00007f02 (most recent call first):\n"
+        f'  File "{stdlib}/ctypes/__init__.py", line 519 in string_at\n'
+        '  File "/home/u/data.py", line 12 in read\n'
+        '  File "/home/u/data.py", line 30 in __getitem__\n\n'
+        "Extension modules: torch._C (total: 1)\n"
+        "ERROR: Unexpected segmentation fault encountered in worker.\n"
+    )
+    facts = from_fault(text)
+    assert facts is not None
+    assert (facts.stage, facts.type, facts.message) == ("fault", "Segmentation fault", "")
+    assert (facts.where, facts.function) == ("/home/u/data.py:12", "read")
+
+
+def test_no_crash_is_no_fault() -> None:
+    assert from_fault("Traceback (most recent call last):\nValueError: x\n") is None

@@ -26,6 +26,7 @@ from pytest_dataloader.pipeline import Pipeline
 
 W0 = LoaderConfig(None, 0)
 FORK = LoaderConfig("fork", 2)
+SPAWN = LoaderConfig("spawn", 2)
 
 STRIDE, WHOLE, OVERLAP, FLOOR = "by stride", "not at all", "overlapping", "rounded down"
 NO_NOISE, GLOBAL_TORCH, GLOBAL_PYTHON = "none", "torch", "random"
@@ -266,7 +267,7 @@ def errors(observer: Observer, plan: Any, config: LoaderConfig) -> set[str]:
     if config.has_workers:
         kwargs["persistent_workers"] = plan.persistent
     pipeline = Pipeline(f"plan-{next(_NUMBERS)}", make_dataset=plan.dataset, loader_kwargs=kwargs)
-    question = Question(config, (W0, FORK))
+    question = Question(config, (W0, config))
     verdict = judge(pipeline, question, (Seeding(), Complete()), observer, timed=False)
     for finding in verdict.findings:
         note(f"{finding.severity} {finding.code}: {finding.message}")
@@ -274,12 +275,13 @@ def errors(observer: Observer, plan: Any, config: LoaderConfig) -> set[str]:
 
 
 many = settings(
-    max_examples=50,
+    max_examples=125,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-few = settings(many, max_examples=15)
+few = settings(many, max_examples=22)
+hardly_any = settings(many, max_examples=3)  # each of them truly starts two interpreters
 forks = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="fork is not available here"
 )
@@ -313,3 +315,17 @@ def test_a_stream_in_forked_workers(observer: Observer, plan: StreamPlan) -> Non
 def test_a_table_in_forked_workers(observer: Observer, plan: TablePlan) -> None:
     found = errors(observer, plan, FORK)
     assert found - plan.unsure() == plan.truth(FORK) - plan.unsure()
+
+
+@hardly_any
+@given(plan=streams)
+def test_a_stream_in_spawned_workers(observer: Observer, plan: StreamPlan) -> None:
+    found = errors(observer, plan, SPAWN)
+    assert found - plan.unsure() == plan.truth(SPAWN) - plan.unsure()
+
+
+@hardly_any
+@given(plan=unstopped)
+def test_a_table_in_spawned_workers(observer: Observer, plan: TablePlan) -> None:
+    found = errors(observer, plan, SPAWN)
+    assert found - plan.unsure() == plan.truth(SPAWN) - plan.unsure()
