@@ -65,6 +65,9 @@ def repeats(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJ
         first, second = pair
         yield from _not_compared(first, second)
         if _same(first, second):
+            if first.digest != second.digest:
+                yield _other_order(evidence, seed)
+                return
             continue
         if not _rebuilt(first, second):
             yield NotJudged(
@@ -82,6 +85,21 @@ def repeats(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJ
         message = f"{message}; probable source: {why}" if why else message
         yield _error("not-repeatable", evidence, culprit, message)
         return
+
+
+def _other_order(evidence: Evidence, seed: int) -> Finding:
+    message = (
+        f"expected seed {seed} to give the same batches in the same order again, got the same in "
+        "another order: with in_order=False they come as they are ready"
+    )
+    return Finding(
+        "not-repeatable",
+        INFO,
+        (evidence.config,),
+        "loader.in_order",
+        message,
+        "Leave in_order at True where the order matters.",
+    )
 
 
 def _sources(one: RunFacts, other: RunFacts, config: LoaderConfig) -> Iterator[tuple[str, str]]:
@@ -229,7 +247,8 @@ def _same_set(one: RunFacts, other: RunFacts) -> bool:
 def _repeatable(evidence: Evidence, asked: Deterministic) -> bool:
     """Whether this configuration gives the same again; if not, that is the finding to tell."""
     over_runs = replace(asked, across=("runs",))
-    return not any(isinstance(found, Finding) for found in repeats(evidence, over_runs))
+    found = (one for one in repeats(evidence, over_runs) if isinstance(one, Finding))
+    return not any(one.severity == ERROR for one in found)
 
 
 def _rebuilt(one: RunFacts, other: RunFacts) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import warnings
+import weakref
 
 import numpy as np
 import pytest
 import torch
 
-from pytest_dataloader.observe.surroundings import recorded, seeded
+from pytest_dataloader.observe.surroundings import only_new_garbage, recorded, seeded
 
 FORK_WARNING = (
     "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child."
@@ -88,3 +90,26 @@ def test_a_warning_of_our_own_thread_is_kept_out() -> None:
     with recorded(caught):
         warnings.warn(FORK_WARNING, DeprecationWarning, stacklevel=1)
     assert caught == []
+
+
+# Garbage -----------------------------------------------------------------------------------------
+
+
+def test_what_was_there_before_is_set_aside_and_given_back() -> None:
+    class Node:
+        def __init__(self) -> None:
+            self.self = self
+
+    gc.disable()  # for what is in a cycle is freed by a collection alone
+    old = weakref.ref(Node())
+    assert gc.get_freeze_count() == 0
+    with only_new_garbage():
+        assert gc.get_freeze_count() > 0
+        new = weakref.ref(Node())
+        gc.collect()
+        assert new() is None
+        assert old() is not None
+    assert gc.get_freeze_count() == 0
+    gc.enable()
+    gc.collect()
+    assert old() is None
