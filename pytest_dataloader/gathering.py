@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_dataloader.report.schema import Report
     from pytest_dataloader.settings import Settings
 
@@ -18,27 +20,45 @@ class Gatherer:
         self.config = config
         self.settings = settings
         self.report: Report | None = None
+        # What the comparison with an earlier report says; filled when the session ends.
+        self.compared: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         told = getattr(report, "dataloader", None)
         if told is not None:
             self._report().add(told, *_outcome(report))
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.settings.compare is not None:
+            self._compare(session, self.settings.compare)
         if self.settings.report is not None:
             self._finished().write(self.settings.report)
+
+    def _compare(self, session: pytest.Session, path: Path) -> None:
+        """Lay this session beside an earlier report; what became worse fails the session."""
+        from pytest_dataloader.report import compare, reading, schema
+
+        old, new = reading.read(path), schema.finite(self._finished().to_dict())
+        self.compared = list(compare.lines(old, new, str(path)))
+        worse = any(one.worse for one in compare.compare(old, new))
+        if worse and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         nothing_asked = self.report is None and not self.settings.was_asked
         cut_short = exitstatus in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
         if nothing_asked or cut_short or self.config.option.collectonly:
             return
+        from pytest_dataloader.report.terminal import printable
+
         report = self._finished()
         told = self.config.pluginmanager.hook.pytest_dl_report(report=report, config=self.config)
         terminalreporter.write_sep("=", "dataloader report")
         for lines in told:
             for line in lines or ():
                 terminalreporter.write_line(line)
+        for line in self.compared:
+            terminalreporter.write_line(printable(line))
         if self.settings.report is not None:
             terminalreporter.write_line(f"JSON report: {self.settings.report}")
 

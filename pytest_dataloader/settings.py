@@ -91,6 +91,16 @@ def _writable_file(text: str) -> Path:
     return path
 
 
+def _earlier_report(text: str) -> Path:
+    from pytest_dataloader.report.reading import ReportError, read
+
+    try:
+        read(Path(text))
+    except ReportError as error:
+        raise SettingError(str(error)) from None
+    return Path(text)
+
+
 def _targets(text: str) -> tuple[str, ...]:
     targets = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not targets:
@@ -188,6 +198,22 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("report", "FILE", None, _writable_file, "write the JSON report to FILE."),
     Option(
+        "compare",
+        "FILE",
+        None,
+        _earlier_report,
+        "judge this session against an earlier JSON report: rates and start-up on a machine of the "
+        "same kind, content on any.",
+    ),
+    Option(
+        "tune",
+        None,
+        False,
+        _yes_or_no,
+        "measure numbers of workers and further arguments of each pipeline; recommend what helps.",
+        action="store_const",
+    ),
+    Option(
         "explain",
         "CODE",
         None,
@@ -211,6 +237,8 @@ class Settings:
     select: frozenset[str] | None = None
     ignore: frozenset[str] = frozenset()
     report: Path | None = None
+    tune: bool = False
+    compare: Path | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self, code: str) -> bool:

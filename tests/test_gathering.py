@@ -213,7 +213,7 @@ def test_the_json_report_is_written_and_its_place_is_told(tmp_path: Path) -> Non
     path = tmp_path / "report.json"
     one = gatherer(Settings(report=path))
     one.pytest_runtest_logreport(report_of("failed", {"findings": [finding("It raised.")]}))
-    one.pytest_sessionfinish()
+    one.pytest_sessionfinish(SimpleNamespace(exitstatus=0))
     written = json.loads(path.read_text(encoding="utf-8"))
     assert [pipeline["findings"] for pipeline in written["pipelines"]] == [[finding("It raised.")]]
     assert written["environment"]["python"]
@@ -224,7 +224,7 @@ def test_a_session_without_a_pipeline_writes_a_report_without_any(tmp_path: Path
     path = tmp_path / "report.json"
     one = gatherer(Settings(report=path))
     one.pytest_runtest_logreport(report_of("passed"))
-    one.pytest_sessionfinish()
+    one.pytest_sessionfinish(SimpleNamespace(exitstatus=0))
     written = json.loads(path.read_text(encoding="utf-8"))
     assert (written["pipelines"], written["checks"]["ran"]) == ([], 0)
     assert printed(one) == [
@@ -240,6 +240,6 @@ def test_without_an_option_no_report_is_made_or_written(
     monkeypatch.chdir(tmp_path)
     one = gatherer()
     one.pytest_runtest_logreport(report_of("passed"))
-    one.pytest_sessionfinish()
+    one.pytest_sessionfinish(SimpleNamespace(exitstatus=0))
     assert one.report is None
     assert list(tmp_path.iterdir()) == []

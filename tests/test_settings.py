@@ -49,6 +49,8 @@ def test_flags_and_keys_follow_from_the_name() -> None:
         ("--dl-select", "dl_select"),
         ("--dl-ignore", "dl_ignore"),
         ("--dl-report", "dl_report"),
+        ("--dl-tune", "dl_tune"),
+        ("--dl-compare", "dl_compare"),
         ("--dl-explain", "dl_explain"),
     ]
 

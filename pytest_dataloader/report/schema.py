@@ -7,12 +7,14 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_dataloader.checks.bottleneck import bound
 from pytest_dataloader.checks.finding import Finding
+from pytest_dataloader.diagnose import machine
 from pytest_dataloader.matrix import LoaderConfig, default_start_method
 from pytest_dataloader.observe.facts import CONTENT, SKIPPED, TIMED, RunFacts
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "pytest-dataloader/1"
 _STDERR_CHARACTERS = 2000
+_CONFIG_FIELDS = tuple(one.name for one in fields(LoaderConfig))
 
 
 def config_to_dict(config: LoaderConfig) -> dict[str, Any]:
@@ -42,8 +45,11 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
     }
 
 
-def run_to_dict(run: RunFacts, timed: RunFacts | None = None) -> dict[str, Any]:
-    """A run in the shape of the JSON report; the rate is that of the timed pass, if any."""
+def run_to_dict(
+    run: RunFacts, timed: RunFacts | None = None, stalled: RunFacts | None = None
+) -> dict[str, Any]:
+    """A run in the shape of the JSON report; the rate is that of the timed pass, if any, the time
+    waited that of the pass with a busy consumer."""
     rate = timed.rate if timed is not None else run.rate
     told = config_to_dict(run.config) | {
         "outcome": run.outcome,
@@ -65,6 +71,15 @@ def run_to_dict(run: RunFacts, timed: RunFacts | None = None) -> dict[str, Any]:
         "batches_per_s_low": rate.low if rate else None,
         "batches_per_s_high": rate.high if rate else None,
         "samples_per_s": rate.samples_per_s if rate else None,
+        "wait_p50_s": rate.wait_p50_s if rate else None,
+        "wait_p95_s": rate.wait_p95_s if rate else None,
+        "wait_p99_s": rate.wait_p99_s if rate else None,
+        "stall": _plain(stalled.stall) if stalled is not None else None,
+        "no_stall_reason": stalled.no_rate_reason if stalled is not None else None,
+        "making": _making(run),
+        "startup": _plain(run.startup),
+        "storage": [asdict(place) for place in run.storage],
+        "batch_bytes": run.batch_bytes,
         "no_rate_reason": timed.no_rate_reason if timed is not None else None,
         "worker_unique_bytes": run.worker_unique_bytes,
         "travel_bytes": run.travel_bytes,
@@ -85,6 +100,19 @@ def run_to_dict(run: RunFacts, timed: RunFacts | None = None) -> dict[str, Any]:
     return told
 
 
+def _plain(facts: Any) -> dict[str, Any] | None:
+    return asdict(facts) if facts is not None else None
+
+
+def _making(run: RunFacts) -> dict[str, Any] | None:
+    """What it takes to make a batch, and whether each part computes or waits."""
+    if run.making is None:
+        return None
+    parts = {"fetch": run.making.fetch, "collate": run.making.collate}
+    told = {name: asdict(part) | {"bound": bound(part)} for name, part in parts.items()}
+    return {"batches": run.making.batches, **told, "pickle_s": run.pickle_s}
+
+
 def _worker(worker: Any) -> dict[str, Any]:
     names = ["worker_id", "pid", "exit_code", "batches", "samples", "cpu_s", "ready_s"]
     names += ["first_batch_s", "unique_bytes", "peak_rss_bytes"]
@@ -103,12 +131,13 @@ def environment() -> dict[str, Any]:
     return {
         "os": platform.system(),
         "os_release": platform.release(),
-        "machine": platform.machine(),
+        "architecture": platform.machine(),
         "python": platform.python_version(),
         "torch": _version("torch"),
         "cpus": _cpus(),
         "default_start_method": default_start_method(),
         "start_methods": multiprocessing.get_all_start_methods(),
+        "machine": asdict(machine.facts()),
     }
 
 
@@ -133,6 +162,7 @@ def told(
     *,
     expected: Sequence[Finding] = (),
     lacking: str | None = None,
+    recommendation: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What one judgement tells the report, as plain data."""
     findings = [
@@ -149,16 +179,19 @@ def told(
         "not_judged": list(verdict.not_judged) if verdict else [],
         "judged": verdict is not None,
         "lacking": lacking,
-    }
+    } | ({"recommendation": recommendation} if recommendation else {})
 
 
 def _runs(verdict: Verdict) -> Iterator[dict[str, Any]]:
     """The runs of a verdict; the rate of the timed pass is told with the base run."""
-    timed = next((run for run in verdict.runs if run.request.purpose == TIMED), None)
+    passes = [run for run in verdict.runs if run.request.purpose == TIMED]
+    timed = next((run for run in passes if run.request.step_ms is None), None)
+    stalled = next((run for run in passes if run.request.step_ms is not None), None)
     base = next((run for run in verdict.runs if run.request.purpose == CONTENT), None)
     for run in verdict.runs:
         if run.request.purpose != TIMED:
-            yield run_to_dict(run, timed if run is base else None)
+            with_passes = (timed, stalled) if run is base else (None, None)
+            yield run_to_dict(run, *with_passes)
 
 
 # The session ---------------------------------------------------------------------------------
@@ -171,6 +204,12 @@ class PipelineReport:
     id: str
     runs: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    recommendation: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The pipeline in the shape of the JSON report."""
+        told = {"id": self.id, "runs": self.runs, "findings": self.findings}
+        return told | ({"recommendation": self.recommendation} if self.recommendation else {})
 
     def add_run(self, run: dict[str, Any]) -> None:
         """Take in a run once; of two tellings of one run the one with a rate is kept."""
@@ -193,8 +232,7 @@ class PipelineReport:
 
 
 def _run_key(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    names = ("start_method", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
-    return tuple(run.get(n) for n in (*names, "seed", "repeat", "purpose", "script"))
+    return tuple(run.get(n) for n in (*_CONFIG_FIELDS, "seed", "repeat", "purpose", "script"))
 
 
 def _finding_key(finding: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -230,6 +268,7 @@ class Report:
             pipeline.add_run(run)
         for finding in told["findings"]:
             pipeline.add_finding(finding)
+        pipeline.recommendation = pipeline.recommendation or told.get("recommendation")
         self._count(told, outcome, skip_reason)
 
     def _count(self, told: Mapping[str, Any], outcome: str, skip_reason: str | None) -> None:
@@ -262,10 +301,7 @@ class Report:
         return {
             "schema": SCHEMA,
             "environment": self.environment,
-            "pipelines": [
-                {"id": p.id, "runs": p.runs, "findings": p.findings}
-                for p in self.pipelines.values()
-            ],
+            "pipelines": [p.to_dict() for p in self.pipelines.values()],
             "checks": {
                 "ran": self.ran,
                 "expected_to_fail": self.expected,
@@ -297,6 +333,31 @@ def finite(value: Any) -> Any:
     return value
 
 
+def config_of(told: Mapping[str, Any]) -> LoaderConfig:
+    """The configuration of a run, or of a finding, as it was told."""
+    return LoaderConfig(**{name: told.get(name) for name in _CONFIG_FIELDS})
+
+
 def configuration_words(configurations: Iterable[Mapping[str, Any]]) -> str:
     """Configurations as their ids, such as ``spawn-w2, forkserver-w2``."""
-    return ", ".join(LoaderConfig(**c).id for c in configurations)
+    return ", ".join(config_of(c).id for c in configurations)
+
+
+def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One report of several, such as those of three platforms; each run says its ``os``.
+
+    The environment is that of the first; all of them are under ``environments``.
+    """
+    pipelines: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        system = report["environment"].get("os")
+        for one in report["pipelines"]:
+            whole = pipelines.setdefault(one["id"], {"id": one["id"], "runs": [], "findings": []})
+            whole["runs"] += [{**run, "os": system} for run in one["runs"]]
+            whole["findings"] += [{**finding, "os": system} for finding in one["findings"]]
+    return {
+        "schema": SCHEMA,
+        "environment": reports[0]["environment"],
+        "environments": [report["environment"] for report in reports],
+        "pipelines": list(pipelines.values()),
+    }

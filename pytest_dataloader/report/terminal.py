@@ -9,17 +9,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_dataloader.checks.finding import SEVERITIES
-from pytest_dataloader.matrix import START_METHODS, LoaderConfig
+from pytest_dataloader.matrix import START_METHODS
 from pytest_dataloader.observe.facts import WARM_START
-from pytest_dataloader.report.schema import Report, configuration_words
+from pytest_dataloader.report.schema import Report, config_of, configuration_words
 
 _NO_DATA = "-"
 _METHODS = ("w0", *START_METHODS)
 _WORDS = ("code", "severity", "culprit", "message")
 
 
+def printable(text: str) -> str:
+    """A text with what steers a terminal escaped: words of the user's may hold anything."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def lines(report: Report, *, width: int = 88, verbose: int = 0) -> Iterator[str]:
     """The whole section: the table, the findings by pipelines, the counts."""
+    return map(printable, _lines(report, width, verbose))
+
+
+def _lines(report: Report, width: int, verbose: int) -> Iterator[str]:
     if not report.rows:
         yield "no data: no test of this session used a pipeline"
         return
@@ -29,7 +38,17 @@ def lines(report: Report, *, width: int = 88, verbose: int = 0) -> Iterator[str]
     if found:
         yield from found
         yield ""
+    yield from recommendations(report)
     yield from counts(report)
+
+
+def recommendations(report: Report) -> Iterator[str]:
+    """What --dl-tune has measured, and what it recommends."""
+    for pipeline in report.pipelines.values():
+        if pipeline.recommendation:
+            yield f"{pipeline.id}: measured by --dl-tune"
+            yield from (f"  {line}" for line in pipeline.recommendation["lines"])
+            yield ""
 
 
 def table(report: Report) -> Iterator[str]:
@@ -63,7 +82,7 @@ def _order(name: str) -> tuple[int, list[str | int]]:
 
 def _row(report: Report, name: str) -> tuple[str, ...]:
     row = report.rows[name]
-    runs = [run for p in report.pipelines.values() for run in p.runs if _config(run).id == name]
+    runs = [run for p in report.pipelines.values() for run in p.runs if config_of(run).id == name]
     base = [run for run in runs if run.get("repeat") == 0 and run["outcome"] == "ok"]
     started = [run for run in base if run.get("start") != WARM_START]
     return (
@@ -76,11 +95,6 @@ def _row(report: Report, name: str) -> tuple[str, ...]:
         _median(base, "worker_unique_bytes", lambda v: f"{v / 2**20:,.0f} MiB"),
         _speedup(report, name),
     )
-
-
-def _config(run: Mapping[str, Any]) -> LoaderConfig:
-    keys = ("start_method", "num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
-    return LoaderConfig(**{key: run.get(key) for key in keys})
 
 
 def _number(value: float, digits: int) -> str:
@@ -97,7 +111,7 @@ def _speedup(report: Report, name: str) -> str:
     """The median over pipelines of the rate over that pipeline's rate with 0 workers."""
     ratios = []
     for pipeline in report.pipelines.values():
-        rates = {_config(r): r["batches_per_s"] for r in pipeline.runs if r.get("batches_per_s")}
+        rates = {config_of(r): r["batches_per_s"] for r in pipeline.runs if r.get("batches_per_s")}
         for config, rate in rates.items():
             alone = rates.get(config.without_workers())
             if config.id == name and config.has_workers and alone:
@@ -136,7 +150,7 @@ def finding_lines(finding: Mapping[str, Any], width: int, verbose: int = 0) -> I
     label = "expected" if finding.get("expected") else finding["severity"]
     culprit = f" {finding['culprit']}" if finding["culprit"] else ""
     where = configuration_words(finding["configurations"])
-    yield f"  {label} {finding['code']}:{culprit} [{where}]"
+    yield printable(f"  {label} {finding['code']}:{culprit} [{where}]".replace("\n", "\\n"))
     body = width - 6
     yield from _wrapped(finding["message"], body)
     if finding["severity"] != "info" or verbose > 0:
@@ -144,7 +158,7 @@ def finding_lines(finding: Mapping[str, Any], width: int, verbose: int = 0) -> I
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    for part in text.splitlines() or [""]:
+    for part in map(printable, text.splitlines() or [""]):
         yield from textwrap.wrap(
             part,
             width,

@@ -82,6 +82,15 @@ RUN_TOLD = {
     "batches_per_s_low": 45.0,
     "batches_per_s_high": math.inf,
     "samples_per_s": 200.0,
+    "wait_p50_s": None,
+    "wait_p95_s": None,
+    "wait_p99_s": None,
+    "stall": None,
+    "no_stall_reason": None,
+    "making": None,
+    "startup": None,
+    "storage": [],
+    "batch_bytes": None,
     "no_rate_reason": None,
     "worker_unique_bytes": 2**20,
     "travel_bytes": 500,
@@ -412,12 +421,13 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(told) == [
         "os",
         "os_release",
-        "machine",
+        "architecture",
         "python",
         "torch",
         "cpus",
         "default_start_method",
         "start_methods",
+        "machine",
     ]
     assert told["python"].startswith(".".join(map(str, sys.version_info[:3])))
     assert told["default_start_method"] == "forkserver"
