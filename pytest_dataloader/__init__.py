@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_dataloader.advise import Recommendation, recommend, recommended_num_workers
     from pytest_dataloader.api import check
     from pytest_dataloader.checks.finding import Finding
     from pytest_dataloader.matrix import LoaderConfig
@@ -16,10 +17,22 @@ _HOMES = {
     "LoaderConfig": "pytest_dataloader.matrix",
     "Report": "pytest_dataloader.report.schema",
     "RunFacts": "pytest_dataloader.observe.facts",
+    "Recommendation": "pytest_dataloader.advise",
     "check": "pytest_dataloader.api",
+    "recommend": "pytest_dataloader.advise",
+    "recommended_num_workers": "pytest_dataloader.advise",
 }
 
-__all__ = ["Finding", "LoaderConfig", "Report", "RunFacts", "check"]
+__all__ = [
+    "Finding",
+    "LoaderConfig",
+    "Recommendation",
+    "Report",
+    "RunFacts",
+    "check",
+    "recommend",
+    "recommended_num_workers",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_dataloader.checks.asked import Asked, NoRecursiveSpawn
+from pytest_dataloader.checks.asked import Asked, Fuzz, NoRecursiveSpawn
 from pytest_dataloader.checks.evidence import Question
 from pytest_dataloader.checks.finding import ERROR, Finding
 from pytest_dataloader.collecting import CHOICES, configurations_of, source_fixtures
@@ -42,6 +42,7 @@ class ItemState:
     one_family: bool = False
     verdict: Verdict | None = None
     expected: tuple[Finding, ...] = ()
+    recommendation: dict[str, Any] | None = None
     sections: list[str] = field(default_factory=list)
 
 
@@ -237,6 +238,21 @@ def judge_item(state: ItemState, observer: Observer) -> None:
         pytest.skip(f"not judged: {'; '.join(verdict.not_judged)}")
 
 
+def tune(state: ItemState, observer: Observer) -> None:
+    """With --dl-tune, measure what is worth it for a pipeline that works: once a session."""
+    pipeline, verdict = state.pipeline, state.verdict
+    if not state.settings.tune or not isinstance(pipeline, Pipeline) or verdict is None:
+        return
+    if pipeline.key in observer.tuned or not all(run.ok for run in verdict.runs):
+        return
+    from pytest_dataloader import advise
+
+    observer.tuned.add(pipeline.key)
+    settings = state.settings
+    found = advise.tune(pipeline, observer, settings.start_methods, seed=settings.seeds[0])
+    state.recommendation = found.to_dict()
+
+
 def judge_after_failure(item: pytest.Item, state: ItemState, observer: Observer) -> None:
     """Judge a test whose body has failed: its findings are shown beside the failure."""
     verdict = _judged(state, observer)
@@ -261,7 +277,23 @@ def _judged(state: ItemState, observer: Observer) -> Verdict | None:
         timed=can_warm_start() and not settings.true_starts,
         one_family=state.one_family,
     )
+    state.verdict = _with_drawn(state, observer, state.verdict)
     return state.verdict
+
+
+def _with_drawn(state: ItemState, observer: Observer, verdict: Verdict) -> Verdict:
+    """The verdict with the findings of drawn configurations, where they are asked for."""
+    asked = [one for one in state.marked.asked if isinstance(one, Fuzz)]
+    failed = any(finding.severity == ERROR for finding in verdict.findings)
+    if not asked or failed or not isinstance(state.pipeline, Pipeline):
+        return verdict  # what fails as it is needs no drawing
+    from pytest_dataloader.fuzz import fuzzed
+
+    def counts(code: str) -> bool:
+        return state.settings.counts(code) and code not in state.marked.skipped_codes
+
+    found = fuzzed(state.pipeline, state.question, asked[0], observer, counts=counts)
+    return replace(verdict, findings=(*verdict.findings, *found))
 
 
 def _allowed_here(state: ItemState) -> list[Allow]:
@@ -317,5 +349,6 @@ def tell(state: ItemState, report: pytest.TestReport) -> None:
         state.verdict,
         expected=state.expected,
         lacking=lacking(state.config),
+        recommendation=state.recommendation,
     )
     report.dataloader = schema.finite(told)  # type: ignore[attr-defined]

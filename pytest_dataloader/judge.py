@@ -11,9 +11,21 @@ from pytest_dataloader.checks.families import family_of
 from pytest_dataloader.checks.finding import Finding, NotJudged, merged
 from pytest_dataloader.checks.runs import SLOW_CLOSE_S
 from pytest_dataloader.matrix import LoaderConfig, lacking
-from pytest_dataloader.observe.facts import SCRIPT, RunFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    GROWTH,
+    LEAKS,
+    PERTURBED,
+    REITERATE,
+    RESUME,
+    SCRIPT,
+    RunFacts,
+    RunRequest,
+)
 from pytest_dataloader.observe.observer import Observer
 from pytest_dataloader.pipeline import Pipeline, Script
+
+#: Passes whose epochs are no plain ones, and not told of in the report.
+_UNREPORTED = (PERTURBED, GROWTH, LEAKS, RESUME, REITERATE)
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,7 @@ def with_runs(asked: Sequence[Asked], pipeline: Pipeline | Script) -> tuple[Aske
 def _reported(request: RunRequest, question: Question) -> bool:
     if request.purpose == SCRIPT:
         return True
-    return request.config == question.config
+    return request.config == question.config and request.purpose not in _UNREPORTED
 
 
 def _observe(

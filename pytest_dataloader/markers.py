@@ -11,9 +11,13 @@ if TYPE_CHECKING:  # a session without our marks needs their names, not what the
         Complete,
         Deterministic,
         ForkSafe,
+        Fuzz,
         Memory,
+        NoLeaks,
         NoRecursiveSpawn,
         Picklable,
+        Portable,
+        Resumable,
         Seeding,
         Throughput,
     )
@@ -63,6 +67,11 @@ def _listed(argument: str, value: Any, fits: Callable[[Any], bool], valid: str) 
     return items
 
 
+def _ranks(world_size: int | None) -> None:
+    fits = world_size is None or (_is_count(world_size) and world_size > 1)
+    _need(fits, "world_size", "a whole number above 1 (ranks)", world_size)
+
+
 def dl_picklable(max_bytes: int | None = None) -> Picklable:
     """everything that travels to a worker travels and is at most max_bytes of pickle a worker."""
     from pytest_dataloader.checks.asked import Picklable
@@ -89,18 +98,36 @@ def dl_deterministic(
     return Deterministic(numbers, axes)
 
 
-def dl_seeding() -> Seeding:
-    """workers draw different random numbers, epochs differ, seeds matter."""
+def dl_seeding(world_size: int | None = None) -> Seeding:
+    """workers, and ranks, draw different random numbers, epochs differ, seeds matter."""
     from pytest_dataloader.checks.asked import Seeding
 
-    return Seeding()
+    _ranks(world_size)
+    return Seeding(world_size)
 
 
-def dl_complete() -> Complete:
-    """every sample exactly once, len() true, a second epoch not empty."""
+def dl_complete(world_size: int | None = None) -> Complete:
+    """every sample exactly once, over all ranks, len() true, a second epoch not empty."""
     from pytest_dataloader.checks.asked import Complete
 
-    return Complete()
+    _ranks(world_size)
+    return Complete(world_size)
+
+
+def dl_resumable() -> Resumable:
+    """a loader with state_dict goes on exactly where it was interrupted."""
+    from pytest_dataloader.checks.asked import Resumable
+
+    return Resumable()
+
+
+def dl_fuzz(max_examples: int = 50) -> Fuzz:
+    """the verdict holds over max_examples randomly drawn configurations and seeds."""
+    from pytest_dataloader.checks.asked import Fuzz
+
+    fits = _is_count(max_examples) and max_examples > 0
+    _need(fits, "max_examples", "a whole number above 0", max_examples)
+    return Fuzz(max_examples)
 
 
 def dl_fork_safe() -> ForkSafe:
@@ -110,12 +137,27 @@ def dl_fork_safe() -> ForkSafe:
     return ForkSafe()
 
 
-def dl_memory(max_worker_mb: float | None = None) -> Memory:
-    """unique memory per worker of at most max_worker_mb MiB; batches keep little more alive."""
+def dl_portable() -> Portable:
+    """same content whatever the directory order, hash seed, default encoding; fork not needed."""
+    from pytest_dataloader.checks.asked import Portable
+
+    return Portable()
+
+
+def dl_no_leaks() -> NoLeaks:
+    """no process, thread, file or shared memory is left after an epoch, a break, an exception."""
+    from pytest_dataloader.checks.asked import NoLeaks
+
+    return NoLeaks()
+
+
+def dl_memory(max_worker_mb: float | None = None, max_growth_mb: float | None = None) -> Memory:
+    """unique memory per worker of at most max_worker_mb MiB, growing by max_growth_mb an epoch."""
     from pytest_dataloader.checks.asked import Memory
 
     _budget("max_worker_mb", max_worker_mb, "MiB")
-    return Memory(max_worker_mb)
+    _budget("max_growth_mb", max_growth_mb, "MiB")
+    return Memory(max_worker_mb, max_growth_mb)
 
 
 def dl_no_recursive_spawn(script: str | None = None, args: Sequence[str] = ()) -> NoRecursiveSpawn:
@@ -127,24 +169,36 @@ def dl_no_recursive_spawn(script: str | None = None, args: Sequence[str] = ()) -
     return NoRecursiveSpawn(None if script is None else str(script), items)
 
 
-def dl_throughput(
+def dl_throughput(  # noqa: PLR0917 - the signature is the marker's, fixed by the documentation
     min_batches_per_s: float | None = None,
     min_samples_per_s: float | None = None,
     min_speedup: float | None = None,
     max_startup_s: float | None = None,
+    step_ms: float | None = None,
+    max_stall: float | None = None,
 ) -> Throughput:
-    """budgets on the steady state, on the start, and on speed-up over 0 workers."""
+    """budgets on the steady state, on the start, on speed-up over 0 workers, on time waited."""
     from pytest_dataloader.checks.asked import Throughput
 
     _budget("min_batches_per_s", min_batches_per_s, "batches per second")
     _budget("min_samples_per_s", min_samples_per_s, "samples per second")
     _budget("min_speedup", min_speedup, "times the rate of 0 workers")
     _budget("max_startup_s", max_startup_s, "seconds")
-    asked = Throughput(min_batches_per_s, min_samples_per_s, min_speedup, max_startup_s)
+    _budget("step_ms", step_ms, "milliseconds")
+    fits = max_stall is None or (_is_number(max_stall) and 0 <= max_stall < 1)
+    _need(fits, "max_stall", "a share of time from 0 to below 1, such as 0.1", max_stall)
+    if (step_ms is None) != (max_stall is None):
+        raise MarkerError(
+            "step_ms and max_stall must be given together: the milliseconds that a step takes, and "
+            "the largest share of its time that the loop may wait"
+        )
+    asked = Throughput(
+        min_batches_per_s, min_samples_per_s, min_speedup, max_startup_s, step_ms, max_stall
+    )
     if asked == Throughput():
         raise MarkerError(
-            "at least one budget must be given: min_batches_per_s, min_samples_per_s, min_speedup "
-            "or max_startup_s"
+            "at least one budget must be given: min_batches_per_s, min_samples_per_s, min_speedup, "
+            "max_startup_s, or step_ms with max_stall"
         )
     return asked
 
@@ -229,7 +283,11 @@ MARKERS: dict[str, Callable[..., Any]] = {
         dl_deterministic,
         dl_seeding,
         dl_complete,
+        dl_resumable,
+        dl_fuzz,
         dl_fork_safe,
+        dl_no_leaks,
+        dl_portable,
         dl_memory,
         dl_no_recursive_spawn,
         dl_throughput,

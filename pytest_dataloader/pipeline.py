@@ -41,7 +41,7 @@ class Pipeline:
 
     Exactly one of ``dataset``, ``make_dataset``, ``loader`` and ``make_loader`` is set.
     Pipelines of one ``key`` are the same and share their runs. ``sample_key`` is the user's
-    function from a sample to its identity.
+    function from a sample to its identity. ``target`` is what the pipeline was imported by.
     ``loader_kwargs`` are the arguments of `torch.utils.data.DataLoader`, or a function that
     returns them and may take ``num_workers``.
     """
@@ -56,6 +56,7 @@ class Pipeline:
     )
     key: Any = None
     sample_key: Callable[[Any], Any] | None = None
+    target: Target | None = None
 
     def __post_init__(self) -> None:
         self.key = self.id if self.key is None else self.key
@@ -304,7 +305,9 @@ def resolve(target: Target) -> Pipeline | Script:
     try:
         value = _attribute(module, target)
         kwargs = getattr(module, "make_loader_kwargs", {})
-        return pipeline_of(value, target.text, kwargs)
+        pipeline = pipeline_of(value, target.text, kwargs)
+        pipeline.target = target
+        return pipeline
     except TargetError:
         raise
     except Exception as error:  # a __getattr__ of the user's
@@ -426,6 +429,12 @@ class _CallableTarget:
         return _CallablePipeline(
             self.pipeline_id, make_dataset=self.call, loader_kwargs=self.kwargs
         )
+
+
+def may_bring_a_loader(pipeline: Pipeline) -> bool:
+    """Whether the loader may be of another class than torch's own; else it is ours to build."""
+    given = pipeline.loader is not None or pipeline.make_loader is not None
+    return given or isinstance(pipeline, _CallablePipeline)
 
 
 class _CallablePipeline(Pipeline):

@@ -101,13 +101,18 @@ def _settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(str(error)) from None
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """Name the session's matrix, if the user asked for anything of ours."""
+def pytest_report_header(config: pytest.Config) -> list[str] | None:
+    """Name the session's matrix, if the user asked for anything of ours; with -v the machine."""
     chosen = config.stash[SETTINGS]
     if not chosen.was_asked:
         return None
     methods, workers = ",".join(chosen.start_methods), ",".join(map(str, chosen.num_workers))
-    return f"dataloader: start methods {methods}, workers {workers}"
+    lines = [f"dataloader: start methods {methods}, workers {workers}"]
+    if config.get_verbosity() > 0:
+        from pytest_dataloader.diagnose import machine
+
+        lines.append(f"dataloader: {machine.told(machine.facts())}")
+    return lines
 
 
 # Collection ----------------------------------------------------------------------------------
@@ -218,7 +223,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     except (Exception, pytest.fail.Exception):
         items.judge_after_failure(item, item.stash[STATE], observer_of(item.config))
         raise
-    items.judge_item(item.stash[STATE], observer_of(item.config))
+    try:
+        items.judge_item(item.stash[STATE], observer_of(item.config))
+    finally:
+        items.tune(item.stash[STATE], observer_of(item.config))
     return result
 
 

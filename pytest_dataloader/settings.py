@@ -198,20 +198,20 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("report", "FILE", None, _writable_file, "write the JSON report to FILE."),
     Option(
-        "compare",
-        "FILE",
-        None,
-        _earlier_report,
-        "judge this session against an earlier JSON report: rates and start-up on a machine of the "
-        "same kind, content on any.",
-    ),
-    Option(
         "tune",
         None,
         False,
         _yes_or_no,
         "measure numbers of workers and further arguments of each pipeline; recommend what helps.",
         action="store_const",
+    ),
+    Option(
+        "compare",
+        "FILE",
+        None,
+        _earlier_report,
+        "judge this session against an earlier JSON report: rates and start-up on a machine of the "
+        "same kind, content on any.",
     ),
     Option(
         "explain",

@@ -44,8 +44,8 @@ def test_compare_says_what_is_worse(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "  worse slow-start: check:data [w0]",
         (
-            "      expected the first batch within 1.1 s (the earlier 0.1 s, times 2 or 1 s more), got "
-            "5 s"
+            "      expected the first batch within 1.1 s (the earlier 0.1 s, times 2 or 1 s more), "
+            "got 5 s"
         ),
     ]
 

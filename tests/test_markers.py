@@ -12,6 +12,7 @@ from pytest_dataloader.checks.asked import (
     Deterministic,
     NoRecursiveSpawn,
     Picklable,
+    Portable,
     Throughput,
 )
 from pytest_dataloader.checks.catalogue import BY_NAME, select
@@ -47,6 +48,7 @@ def error_of(name: str, *args: Any, **kwargs: Any) -> str:
         ),
         ("dl_throughput", {"min_speedup": 1.5}, Throughput(min_speedup=1.5)),
         ("dl_throughput", {"min_batches_per_s": 1}, Throughput(1)),
+        ("dl_portable", {}, Portable()),
         ("dl_conforms", {}, Conforms()),
         ("dl_conforms", {"skip": "hang"}, Conforms(("hang",))),
         ("dl_conforms", {"skip": ["hang", "throughput"]}, Conforms(("hang", "throughput"))),
@@ -137,8 +139,21 @@ def test_what_a_marker_says(name: str, kwargs: dict[str, Any], value: Any) -> No
             {},
             (
                 "at least one budget must be given: min_batches_per_s, min_samples_per_s, "
-                "min_speedup or max_startup_s"
+                "min_speedup, max_startup_s, or step_ms with max_stall"
             ),
+        ),
+        (
+            "dl_throughput",
+            {"step_ms": 20},
+            (
+                "step_ms and max_stall must be given together: the milliseconds that a step takes, "
+                "and the largest share of its time that the loop may wait"
+            ),
+        ),
+        (
+            "dl_throughput",
+            {"step_ms": 20, "max_stall": 10},
+            "max_stall must be a share of time from 0 to below 1, such as 0.1; got 10",
         ),
         ("dl_conforms", {"skip": 5}, "skip must be codes or families; got 5"),
         ("dl_conforms", {"skip": [5]}, "skip must be codes or families; got [5]"),

@@ -472,6 +472,7 @@ def test_a_file_is_imported_under_its_own_name(module_file: Path) -> None:
 
     assert isinstance(pipeline, Pipeline)
     assert pipeline.id == f"check:{module_file}:train"
+    assert pipeline.target == parse_target(f"{module_file}:train")
     assert batches(pipeline.build(W0, None).loader) == [[1, 2], [3]]
     assert sys.modules["module_for_targets"].__file__ == str(module_file)
 

@@ -32,12 +32,15 @@ class NoRecursiveSpawn:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Budgets on the steady state and on the start; None means no budget."""
+    """Budgets on the steady state, on the start, and on the share of its time that a consumer
+    waits who is busy for ``step_ms`` a batch; None means no budget."""
 
     min_batches_per_s: float | None = None
     min_samples_per_s: float | None = None
     min_speedup: float | None = None
     max_startup_s: float | None = None
+    step_ms: float | None = None
+    max_stall: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,17 +50,41 @@ class Runs:
 
 @dataclass(frozen=True)
 class Portable:
-    """What works under fork works under the other start methods of the matrix."""
+    """What works here works elsewhere: under the other start methods of the matrix, and whatever
+    the order of a directory, the default encoding and the hash seed."""
 
 
 @dataclass(frozen=True)
 class Seeding:
-    """Workers draw different random numbers, epochs differ, seeds matter."""
+    """Workers draw different random numbers, epochs differ, seeds matter; so do the ranks of a
+    job of ``world_size``, if given."""
+
+    world_size: int | None = None
 
 
 @dataclass(frozen=True)
 class Complete:
-    """Every sample comes exactly once, lengths are true, a second epoch is not empty."""
+    """Every sample comes exactly once, over all ranks of a job of ``world_size`` if given;
+    lengths are true, a second epoch is not empty."""
+
+    world_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """A loader goes on from its state where it was interrupted.
+
+    With ``if_stateful`` one without a state is passed over in silence.
+    """
+
+    if_stateful: bool = False
+
+
+@dataclass(frozen=True)
+class Fuzz:
+    """The verdict holds over ``max_examples`` randomly drawn configurations."""
+
+    max_examples: int = 50
 
 
 @dataclass(frozen=True)
@@ -66,10 +93,16 @@ class ForkSafe:
 
 
 @dataclass(frozen=True)
+class NoLeaks:
+    """Nothing outlives the loader: no process, thread, file or shared memory."""
+
+
+@dataclass(frozen=True)
 class Memory:
-    """Unique memory a worker, in MiB; None means no budget. Batches keep little alive."""
+    """Unique memory a worker, and what it grows by an epoch, in MiB; None means no budget."""
 
     max_worker_mb: float | None = None
+    max_growth_mb: float | None = None
 
 
 Asked = (
@@ -78,8 +111,11 @@ Asked = (
     | Deterministic
     | Seeding
     | Complete
+    | Resumable
+    | Fuzz
     | NoRecursiveSpawn
     | ForkSafe
+    | NoLeaks
     | Memory
     | Portable
     | Throughput

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pytest_dataloader.checks import distributed
+from pytest_dataloader.checks import distributed, reiteration
 from pytest_dataloader.checks.asked import Complete
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import Evidence, Question, samples_of, shown_path
@@ -18,7 +18,8 @@ _DISTRIBUTED = "torch.utils.data.distributed.DistributedSampler"
 def needs(asked: Complete, question: Question) -> list[RunRequest]:
     """A run of several epochs, the same without workers: that is what the data is, and ranks."""
     alone = question.epochs(question.config.without_workers())
-    return [question.epochs(), alone, *distributed.needs(asked, question)]
+    others = [*distributed.needs(asked, question), *reiteration.needs(asked, question)]
+    return [question.epochs(), alone, *others]
 
 
 def failed(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
@@ -239,4 +240,5 @@ CHECKS = (
     epochs_reach_workers,
     sampler_covers_the_data,
     distributed.ranks_share_the_data,
+    *reiteration.CHECKS,
 )

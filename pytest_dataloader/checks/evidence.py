@@ -10,8 +10,12 @@ from pathlib import Path
 from pytest_dataloader.matrix import LoaderConfig, lacking
 from pytest_dataloader.observe.facts import (
     CONTENT,
+    GROWTH,
     IMPORT,
+    LEAKS,
     PERTURBED,
+    REITERATE,
+    RESUME,
     SCRIPT,
     TIMED,
     DifferenceFacts,
@@ -43,6 +47,10 @@ class Question:
         """The pass that only reads the clock."""
         return RunRequest(config or self.config, seed=self.seeds[0], purpose=TIMED, seconds=seconds)
 
+    def stalls(self, step_ms: float, seconds: float) -> RunRequest:
+        """The pass that only reads the clock, with a consumer that is busy after each batch."""
+        return replace(self.timed(seconds), step_ms=step_ms)
+
     def epochs(self, config: LoaderConfig | None = None) -> RunRequest:
         """A run of three epochs that notes samples and generators."""
         return RunRequest(config or self.config, seed=self.seeds[0], repeat=1, epochs=3)
@@ -51,6 +59,24 @@ class Question:
         """The pass without workers that looks for what else the content depends on."""
         config = self.config.without_workers()
         return RunRequest(config, seed=self.seeds[0], purpose=PERTURBED)
+
+    def growth(self, seconds: float) -> RunRequest:
+        """A run of eight epochs, if so many end in time, that only looks at memory."""
+        return RunRequest(
+            self.config, seed=self.seeds[0], purpose=GROWTH, seconds=seconds, epochs=8
+        )
+
+    def resume(self) -> RunRequest:
+        """The run that is interrupted and resumed."""
+        return RunRequest(self.config, seed=self.seeds[0], purpose=RESUME)
+
+    def reiterate(self) -> RunRequest:
+        """The run that breaks an epoch off, and runs two at once."""
+        return RunRequest(self.config, seed=self.seeds[0], purpose=REITERATE)
+
+    def leaks(self) -> RunRequest:
+        """The run that comes to each kind of end several times, to see what stays."""
+        return RunRequest(self.config, seed=self.seeds[0], purpose=LEAKS)
 
     def script(self, script: str, args: tuple[str, ...]) -> RunRequest:
         """The script under this configuration's start method."""

@@ -10,9 +10,11 @@ from pytest_dataloader.checks import (
     completeness,
     determinism,
     forksafety,
+    hygiene,
     memory,
     picklability,
     portability,
+    resuming,
     runs,
     seeding,
     spawning,
@@ -23,10 +25,13 @@ from pytest_dataloader.checks.asked import (
     Complete,
     Deterministic,
     ForkSafe,
+    Fuzz,
     Memory,
+    NoLeaks,
     NoRecursiveSpawn,
     Picklable,
     Portable,
+    Resumable,
     Runs,
     Seeding,
     Throughput,
@@ -56,6 +61,10 @@ def _starts_afresh(config: LoaderConfig) -> bool:
     return config.start_method not in (None, "fork")
 
 
+def _forks_or_alone(config: LoaderConfig) -> bool:
+    return _forks(config) or not config.has_workers
+
+
 def _forks(config: LoaderConfig) -> bool:
     return config.start_method == "fork"
 
@@ -66,10 +75,14 @@ FAMILIES: dict[type, Family] = {
     Deterministic: Family("determinism", determinism.needs, determinism.CHECKS),
     NoRecursiveSpawn: Family("spawning", spawning.needs, spawning.CHECKS, _starts_afresh),
     Seeding: Family("seeding", seeding.needs, seeding.CHECKS),
+    # What is drawn is judged as it is drawn (fuzz.py); nothing is observed beforehand.
+    Fuzz: Family("fuzz", lambda _asked, _question: [], (), lambda _config: False),
     Complete: Family("completeness", completeness.needs, completeness.CHECKS),
+    Resumable: Family("resuming", resuming.needs, resuming.CHECKS),
     ForkSafe: Family("fork-safety", forksafety.needs, forksafety.CHECKS, _forks),
+    NoLeaks: Family("hygiene", hygiene.needs, hygiene.CHECKS),
     Memory: Family("memory", memory.needs, memory.CHECKS),
-    Portable: Family("portability", portability.needs, portability.CHECKS, _forks),
+    Portable: Family("portability", portability.needs, portability.CHECKS, _forks_or_alone),
     Throughput: Family("throughput", throughput.needs, throughput.CHECKS),
 }
 
@@ -80,8 +93,10 @@ CONFORMANCE: tuple[Asked, ...] = (
     Deterministic(),
     Seeding(),
     Complete(),
+    Resumable(if_stateful=True),
     NoRecursiveSpawn(),
     ForkSafe(),
+    NoLeaks(),
     Memory(),
     Portable(),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from pytest_dataloader.checks import machine
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import (
     Evidence,
@@ -17,7 +19,7 @@ from pytest_dataloader.checks.evidence import (
     shown_path,
     told_cause,
 )
-from pytest_dataloader.checks.finding import ERROR, Finding, NotJudged
+from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
 from pytest_dataloader.checks.picklability import start_failures
 from pytest_dataloader.checks.throughput import batches_travel_quickly
 from pytest_dataloader.matrix import LoaderConfig
@@ -28,12 +30,23 @@ from pytest_dataloader.observe.facts import (
     OK,
     RAISED,
     ErrorFacts,
+    LastTask,
     RunFacts,
     RunRequest,
+    UnpicklableFacts,
 )
 
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
 
+
+# torch.cuda and its like (`_lazy_init`), CUDA's own words where a forked process uses it all the
+# same, and torch.multiprocessing.reductions where a worker passes on what it got.
+_DEVICE_IN_WORKER = re.compile(
+    r"Cannot re-initialize \w+ in forked subprocess"
+    r"|CUDA error: (initialization error|invalid device context|invalid resource handle)"
+    r"|Attempted to send CUDA tensor received from another process"
+    r"|_share_filename_: only available on CPU"
+)
 
 SLOW_CLOSE_S = 4.0
 
@@ -61,6 +74,8 @@ def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
         yield Finding("raises", ERROR, (evidence.config,), None, error.message, advice)
         return
     code, comparison = _compared(evidence, run)
+    if _DEVICE_IN_WORKER.search(error.message):
+        code = "cuda-in-worker"
     if "daemonic processes are not allowed to have children" in error.message:
         code = "nested-processes"
     if names_too_many_files(error):
@@ -69,7 +84,34 @@ def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     found = causes(run) if code == "fails-with-workers" else []
     if found:
         message += f"; probable cause: {told_cause(found[0])}"
-    yield _finding(code, evidence, place(error), message)
+    changed = _changed(evidence, error, code, comparison)
+    if changed is None or changed.severity != ERROR:
+        yield _finding(code, evidence, place(error), message)
+    if changed is not None:
+        yield changed
+
+
+def _changed(evidence: Evidence, error: ErrorFacts, code: str, comparison: str) -> Finding | None:
+    """An exception that arrives as one of another type, so that no ``except`` catches it.
+
+    Where nothing else is to be said of the run, this is what is wrong with it. The user can mend
+    their own types; of another's it is information.
+    """
+    arrival = error.arrival
+    if arrival is None:
+        return None
+    how = "message=text" if arrival.keyword else "text"
+    why = f", and its constructor is {arrival.constructor}" if arrival.constructor else ""
+    message = (
+        f"expected a worker's {error.type} to arrive as such, but it arrives as "
+        f"{arrival.type}, which `except {error.type}` does not catch: PyTorch makes it anew as "
+        f"{error.type}({how}){why}; raised: {quoted(error)}; {comparison}"
+    )
+    severity = INFO
+    if arrival.defined is not None:
+        severity = ERROR if code == "raises" else WARNING
+    culprit = shown_path(arrival.defined) if arrival.defined else place(error)
+    return replace(_finding("exception-changed", evidence, culprit, message), severity=severity)
 
 
 def _compared(evidence: Evidence, run: RunFacts) -> tuple[str, str]:
@@ -105,16 +147,36 @@ def _briefly(run: RunFacts) -> str:
 
 def _died(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     error = run.error
-    culprit = place(error) if error is not None and error.stage == "worker" else None
-    told = ""
-    if error is not None and error.stage == "worker":
-        told = f"; its standard error ends with {quoted(error)}"
+    words = _LAST_WORDS.get(error.stage) if error is not None else None
+    told = f"; {words} {quoted(error)}" if words and error is not None else ""
+    culprit = place(error) if words and error is not None else _of_task(run.last_task)
     got = f"after {run.batches} batches" if run.batches else "before its first batch"
     message = (
         f"expected all workers to live to the end of the epoch, but {run.reason} {got}{told}"
-        f"{_beside(evidence, run)}"
+        f"{_at_task(run.last_task)}{_beside(evidence, run)}"
     )
     yield _finding("worker-died", evidence, culprit, message)
+
+
+_LAST_WORDS = {
+    "worker": "its standard error ends with",
+    "leave": "it left through",
+    "fault": "it crashed with",
+}
+
+
+def _at_task(task: LastTask | None) -> str:
+    """What the worker was making: a batch by its number, from 0, and its indices."""
+    if task is None:
+        return ""
+    if task.batch is None:
+        return f"; worker {task.worker_id} had made {task.made} batches of the epoch"
+    indices = f", of the indices {task.indices}" if task.indices else ""
+    return f"; worker {task.worker_id} was making batch {task.batch}{indices}"
+
+
+def _of_task(task: LastTask | None) -> str | None:
+    return f"dataset[{task.indices}]" if task is not None and task.indices else None
 
 
 def _beside(evidence: Evidence, run: RunFacts) -> str:
@@ -144,6 +206,9 @@ def _hung(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
 def _unsendable(evidence: Evidence, run: RunFacts, error: ErrorFacts) -> Iterator[Finding]:
     """The parts of a batch that will not travel; where they are not known, the worker's words."""
     for part in run.unpicklable:
+        if part.path == "exception":
+            yield _unsendable_exception(evidence, error, part)
+            continue
         message = (
             f"expected every batch to be sent, but {part.path} is {part.kind} that a worker could "
             f"not pickle: {part.error}; the loader then waits for it for ever"
@@ -156,6 +221,16 @@ def _unsendable(evidence: Evidence, run: RunFacts, error: ErrorFacts) -> Iterato
         )
         users = error.file is not None and belongs_to_user(error.file)
         yield _finding("unsendable-batch", evidence, place(error) if users else "batch", message)
+
+
+def _unsendable_exception(evidence: Evidence, error: ErrorFacts, part: UnpicklableFacts) -> Finding:
+    defined = f" (defined at {shown_path(part.defined)})" if part.defined else ""
+    message = (
+        f"expected every exception to be sent, but {error.type} is {part.kind}{defined}, that a "
+        f"worker could not pickle: {part.error}; the loader then waits for it for ever, and "
+        f"`except {error.type}` never sees it; raised: {quoted(error)}"
+    )
+    return _finding("unsendable-batch", evidence, place(error), message)
 
 
 def _where_it_stood(stuck: str) -> tuple[str, str, str | None] | None:
@@ -203,8 +278,20 @@ def ends_promptly(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJ
         return
 
 
+def batches_can_be_pinned(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
+    """Where the loader asks for pinned memory, all tensors of a batch come to be pinned."""
+    run = evidence.base
+    for path, kind, tensor in run.unpinnable if run is not None else ():
+        message = (
+            f"expected pin_memory=True to pin {tensor}, but {path} is a {kind}, which has no "
+            f"pin_memory() and is passed on as it is"
+        )
+        finding = _finding("unpinnable-batch", evidence, path, message)
+        yield replace(finding, severity=WARNING)
+
+
 def _place_in(words: str) -> str:
     return words.rpartition(" at ")[2].rstrip(")") if " at " in words else words
 
 
-CHECKS = (fails, ends_promptly, batches_travel_quickly)
+CHECKS = (fails, ends_promptly, batches_can_be_pinned, batches_travel_quickly, *machine.CHECKS)

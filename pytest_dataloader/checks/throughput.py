@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_dataloader.checks import bottleneck
 from pytest_dataloader.checks.asked import Throughput
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import Evidence, Question
 from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
-from pytest_dataloader.observe.facts import RateFacts, RunRequest
+from pytest_dataloader.checks.numbers import readable
+from pytest_dataloader.observe.facts import RateFacts, RunFacts, RunRequest, StartupFacts
 
 BUDGET_SECONDS = 3.0
 SLOW_PICKLE_S = 0.01
@@ -23,6 +25,8 @@ def needs(asked: Throughput, question: Question) -> list[RunRequest]:
         requests.append(question.timed(BUDGET_SECONDS))
     if asked.min_speedup:
         requests.append(question.timed(BUDGET_SECONDS, question.config.without_workers()))
+    if asked.step_ms is not None:
+        requests.append(question.stalls(asked.step_ms, BUDGET_SECONDS))
     return [*requests, question.base()]
 
 
@@ -58,15 +62,16 @@ def _against(
     value, low, high = (r * factor for r in (rate.batches_per_s, rate.low, rate.high))
     if value >= budget:
         return
-    interval = f"{value:.4g} {unit}/s (95 % interval {low:.4g} to {high:.4g})"
+    limit = f"{readable(budget)} {unit}/s"
+    got = f"{readable(value)} {unit}/s (95 % interval {readable(low)} to {readable(high)})"
     if high >= budget:
-        yield NotJudged(f"at least {budget:g} {unit}/s expected, got {interval}: too noisy to tell")
+        yield NotJudged(f"at least {limit} expected, got {got}: too noisy to tell")
         return
     message = (
-        f"expected at least {budget:g} {unit}/s in the steady state, got {interval} over "
-        f"{rate.batches} batches under {evidence.config.id}"
+        f"expected at least {limit} in the steady state, got {got} over {rate.batches:,} batches "
+        f"under {evidence.config.id}{bottleneck.told(evidence.base)}{bottleneck.uneven(rate)}"
     )
-    yield _error("slow", evidence, message)
+    yield _waiting("slow", evidence, message)
 
 
 def starts_fast_enough(evidence: Evidence, asked: Throughput) -> Iterator[Finding | NotJudged]:
@@ -79,11 +84,77 @@ def starts_fast_enough(evidence: Evidence, asked: Throughput) -> Iterator[Findin
     elif run.start == "warm":
         yield NotJudged("seconds to the first batch: the run had a warm start")
     elif run.startup_s > asked.max_startup_s:
+        culprit, split = _split_of_start(run)
         message = (
             f"expected the first batch within {asked.max_startup_s:g} s, got it after "
-            f"{run.startup_s:.3g} s"
+            f"{run.startup_s:.3g} s{split}"
         )
-        yield _error("slow-start", evidence, message)
+        yield _error("slow-start", evidence, message, culprit)
+
+
+def _split_of_start(run: RunFacts) -> tuple[str, str]:
+    """What takes most of a start that can be taken away, and the whole split in words."""
+    if run.startup is None:
+        return "dataset", _split_of_fork(run)
+    split = run.startup
+    parts = _parts_of_start(split)
+    words = ", ".join(f"{name} {seconds:.2g} s" for name, _, seconds in parts)
+    culprit = max(parts[1:], key=lambda part: part[2])[1]
+    return culprit, f": {words}"
+
+
+def _parts_of_start(split: StartupFacts) -> list[tuple[str, str, float]]:
+    """Each part's name, its culprit and its seconds; parts that took no time but the main ones
+    are left out."""
+    module, seconds = split.slowest or ("dataset", 0.0)
+    imports = "imports"
+    if seconds >= 0.1:
+        imports = f"imports (slowest {module}, {seconds:.2g} s)"
+    parts = [
+        ("interpreter, torch and main module", "loader", split.interpreter_s),
+        (imports, module, split.imports_s),
+        ("unpickling", "dataset", split.arrival_s),
+        ("worker_init_fn", "loader.worker_init_fn", split.init_s),
+        ("making the batch", "dataset", split.first_fetch_s),
+        ("bringing it", "batch", split.delivery_s),
+    ]
+    return [part for part in parts if part[2] >= 0.005 or part[1] in (module, "dataset")]
+
+
+def _split_of_fork(run: RunFacts) -> str:
+    first = min(run.workers, key=lambda w: w.worker_id or 0, default=None)
+    if first is None or first.ready_s is None or first.first_batch_s is None:
+        return ""
+    made_s = first.first_batch_s - first.ready_s
+    return f": a worker was ready after {first.ready_s:.2g} s and made the batch in {made_s:.2g} s"
+
+
+def waits_little(evidence: Evidence, asked: Throughput) -> Iterator[Finding | NotJudged]:
+    """The share of its time that a consumer waits who is busy for ``step_ms`` a batch."""
+    if asked.step_ms is None or asked.max_stall is None:
+        return
+    run = evidence.get(evidence.question.stalls(asked.step_ms, BUDGET_SECONDS))
+    stall = run.stall if run is not None else None
+    if stall is None:
+        why = run.no_rate_reason if run is not None else None
+        yield NotJudged(f"the time that a step waits: {why or 'there was no timed pass'}")
+        return
+    if stall.share <= asked.max_stall:
+        return
+    limit = f"{asked.max_stall:.3g}"
+    got = f"{stall.share:.3g} (95 % interval {stall.low:.3g} to {stall.high:.3g})"
+    who = f"a loop that is busy for {readable(asked.step_ms)} ms a batch"
+    if stall.low <= asked.max_stall:
+        yield NotJudged(
+            f"{who}: to wait at most {limit} of its time expected, got {got}: too noisy to tell"
+        )
+        return
+    message = (
+        f"expected {who} to wait at most {limit} of its time, got {got} over {stall.batches:,} "
+        f"batches under {evidence.config.id}{bottleneck.told(evidence.base)}"
+        f"{bottleneck.uneven(stall)}"
+    )
+    yield _waiting("stalls", evidence, message)
 
 
 def worth_its_workers(evidence: Evidence, asked: Throughput) -> Iterator[Finding | NotJudged]:
@@ -103,13 +174,14 @@ def worth_its_workers(evidence: Evidence, asked: Throughput) -> Iterator[Finding
         return
     if best >= asked.min_speedup:
         yield NotJudged(
-            f"a speed-up of at least {asked.min_speedup:g} over 0 workers expected, got "
+            f"a speed-up of at least {readable(asked.min_speedup)} over 0 workers expected, got "
             f"{speedup:.3g} (at most {best:.3g}): too noisy to tell"
         )
         return
     message = (
-        f"expected a speed-up of at least {asked.min_speedup:g} over 0 workers, got {speedup:.3g} "
-        f"({rates[0].batches_per_s:.4g} against {rates[1].batches_per_s:.4g} batches/s)"
+        f"expected a speed-up of at least {readable(asked.min_speedup)} over 0 workers, got "
+        f"{speedup:.3g} ({readable(rates[0].batches_per_s)} against "
+        f"{readable(rates[1].batches_per_s)} batches/s){bottleneck.told(evidence.base)}"
     )
     yield _error("no-speedup", evidence, message)
 
@@ -143,8 +215,16 @@ def batches_travel_quickly(evidence: Evidence, _asked: object) -> Iterator[Findi
     )
 
 
-def _error(code: str, evidence: Evidence, message: str) -> Finding:
-    return Finding(code, ERROR, (evidence.config,), "dataset", message, BY_NAME[code].mend)
+def _waiting(code: str, evidence: Evidence, message: str) -> Finding:
+    """A finding whose culprit and advice follow from where the time of a batch goes."""
+    base = evidence.base
+    mend = bottleneck.advice(base, BY_NAME[code].mend)
+    culprit = bottleneck.culprit(base)
+    return Finding(code, ERROR, (evidence.config,), culprit, message, mend)
 
 
-CHECKS = (fast_enough, starts_fast_enough, worth_its_workers)
+def _error(code: str, evidence: Evidence, message: str, culprit: str = "dataset") -> Finding:
+    return Finding(code, ERROR, (evidence.config,), culprit, message, BY_NAME[code].mend)
+
+
+CHECKS = (fast_enough, waits_little, starts_fast_enough, worth_its_workers)

@@ -23,9 +23,12 @@ from pytest_dataloader.observe.facts import (
     FieldFacts,
     RunRequest,
     SourceFacts,
+    StorageFacts,
+    ThreadFacts,
 )
 from pytest_dataloader.observe.starting import Starter
 from pytest_dataloader.observe.stderr import StderrTap
+from pytest_dataloader.observe.surroundings import children_may_die
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog, ask_for_stacks
 
 _JOIN_S = 6.0
@@ -61,6 +64,8 @@ class Bench:
     workers_started: list[BaseProcess] = field(default_factory=list)
     memory: dict[int, processes.Memory] = field(default_factory=dict)
     peak: dict[int, int] = field(default_factory=dict)
+    first_unique: dict[int, int] = field(default_factory=dict)
+    many_objects: tuple[tuple[str, str, int, int], ...] = ()
     notes: list[str] = field(default_factory=list)
     records: list[EpochRecord] = field(default_factory=list)
     stacks_text: str = ""
@@ -84,6 +89,11 @@ class Bench:
     pickle_bytes: int | None = None
     held_locks: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    live_threads: tuple[ThreadFacts, ...] = ()
+    # Where the data lies that the dataset names, and what a batch takes of shared memory.
+    storage: tuple[StorageFacts, ...] = ()
+    batch_bytes: int | None = None
+    prefetch_factor: int | None = None
     # The exception that could not be sent, made again in this process.
     unsent: ErrorFacts | None = None
     unpinnable: tuple[tuple[str, str, str], ...] = ()
@@ -107,23 +117,34 @@ class Bench:
     def guarded(self, body: Callable[[], None]) -> None:
         """Call the body; what it raises is an outcome."""
         try:
+            self._guarded(body)
+        except RuntimeError as late:  # of torch's handler, while another was written down
+            self._write_down(late)
+
+    def _guarded(self, body: Callable[[], None]) -> None:
+        try:
             body()
         except BaseException as error:
             if _is_for_others(error):
                 raise
+            self._write_down(error)
+
+    def _write_down(self, error: BaseException) -> None:
+        with children_may_die():
             self.outcome = RAISED
             self.error = errors.from_exception(error, self.stage)
-            # the frames hold the iterator, and the iterator holds the workers
-            error.__traceback__ = None
-            error.__context__ = error.__cause__ = None
+        # the frames hold the iterator, and the iterator holds the workers
+        error.__traceback__ = None
+        error.__context__ = error.__cause__ = None
 
     def close(self) -> None:
         """Wait for the workers to end, now that nothing holds the loader; end the rest."""
         began = clock.now()
-        gc.collect()
-        processes.join(self.workers_started, _JOIN_S)
-        self.close_s = clock.now() - began
-        processes.end(self.workers_started + processes.new_children(self.before))
+        with children_may_die():
+            gc.collect()
+            processes.join(self.workers_started, _JOIN_S)
+            self.close_s = clock.now() - began
+            processes.end(self.workers_started + processes.new_children(self.before))
 
     def watchdog(self) -> Watchdog:
         """A watchdog that ends this run's workers, and says how the run goes."""

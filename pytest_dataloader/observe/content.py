@@ -11,8 +11,18 @@ import time
 import warnings
 from typing import Any
 
-from pytest_dataloader.diagnose import pickling, world
-from pytest_dataloader.observe import errors, forking, insight, processes, worker
+from pytest_dataloader.diagnose import machine, pickling, world
+from pytest_dataloader.diagnose.sizes import many_objects
+from pytest_dataloader.observe import (
+    errors,
+    forking,
+    insight,
+    making,
+    pinning,
+    processes,
+    ranks,
+    worker,
+)
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.epoch import EpochRecord, Recording, drive, set_epoch
 from pytest_dataloader.observe.facts import (
@@ -21,12 +31,15 @@ from pytest_dataloader.observe.facts import (
     TRUE_START,
     DifferenceFacts,
     EpochFacts,
+    MakingFacts,
+    PartFacts,
     RunFacts,
+    StartupFacts,
     WorkerFacts,
 )
 from pytest_dataloader.observe.imports import modules_of
 from pytest_dataloader.observe.outcome import dead_workers, last_task, outcome_of, stuck_at
-from pytest_dataloader.observe.surroundings import recorded, seeded
+from pytest_dataloader.observe.surroundings import only_new_garbage, recorded, seeded
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog
 
 
@@ -37,17 +50,24 @@ def run_content(bench: Bench) -> RunFacts:
     bench.before = frozenset(multiprocessing.active_children())
     dog = bench.watchdog()
     caught: list[warnings.WarningMessage] = []
+    with only_new_garbage():
+        _run(bench, context, dog, caught)
+    return _facts(bench, dog, before, caught)
+
+
+def _run(
+    bench: Bench, context: Any, dog: Watchdog, caught: list[warnings.WarningMessage]
+) -> None:
     with bench.tools.tap.during(), recorded(caught), seeded(bench.request.seed):
         try:
             with dog.watching():
-                bench.guarded(lambda: _epoch(bench, context, dog))
+                bench.guarded(lambda: _as_rank(bench, context, dog))
         except RunInterrupted:
             bench.outcome = HUNG
         bench.close()
         gc.collect()
         if dog.fired and bench.batch_lost():
             _look_for_what_is_not_sent(bench)
-    return _facts(bench, dog, before, caught)
 
 
 def _look_for_what_is_not_sent(bench: Bench) -> None:
@@ -77,18 +97,27 @@ def _look_for_what_is_not_sent(bench: Bench) -> None:
 # The run -------------------------------------------------------------------------------------
 
 
+def _as_rank(bench: Bench, context: Any, dog: Watchdog) -> None:
+    with ranks.as_rank(bench.request.rank, bench.request.world_size):
+        _epoch(bench, context, dog)
+
+
 def _epoch(bench: Bench, context: Any, dog: Watchdog) -> None:
     built = bench.build(context)
     bench.notes += built.notes
     bench.fresh = built.fresh
     loader = built.loader
+    if bench.request.rank is not None:
+        why = ranks.place(loader, bench.pipeline, bench.request.rank)
+        bench.notes += [why] if why else []
     _look_at(bench, loader, context)
     insight.look_at_build(bench, loader, _riders(loader))
     collate = loader.collate_fn
     _send_notes_along(bench, loader)
     try:
-        for epoch in range(bench.request.epochs):
-            _one_epoch(bench, loader, epoch, dog)
+        with making.noted_here(wanted=not bench.request.config.has_workers):
+            for epoch in range(bench.request.epochs):
+                _one_epoch(bench, loader, epoch, dog)
     except Exception:
         if bench.stage == "start":
             _say_what_does_not_travel(bench, loader, collate, context)
@@ -112,6 +141,9 @@ def _one_epoch(bench: Bench, loader: Any, epoch: int, dog: Watchdog) -> None:
 def _look_at(bench: Bench, loader: Any, context: Any) -> None:
     """Note what a loader says of itself before it starts."""
     bench.in_order = getattr(loader, "in_order", True)
+    bench.prefetch_factor = loader.prefetch_factor
+    if bench.request.epochs == 1 and not bench.request.repeat:
+        bench.storage = machine.storage_of({"dataset": loader.dataset})
     bench.expected = _length(loader)
     riders = _riders(loader)
     if _starts_afresh(bench):
@@ -121,6 +153,8 @@ def _look_at(bench: Bench, loader: Any, context: Any) -> None:
         bench.names_used = world.names_used([loader.dataset, *riders.values()])
     if bench.request.config.start_method == "fork":
         forking.look(bench, loader, riders)
+        carried = {f"loader.{name}": value for name, value in riders.items()}
+        bench.many_objects = tuple(many_objects({"dataset": loader.dataset, **carried}))
     travelling = bench.travel.modules if bench.travel else ()
     known = bench.tools.modules.get(bench.pipeline.key, ())
     bench.tools.modules[bench.pipeline.key] = modules_of(loader, (*known, *travelling))
@@ -161,19 +195,30 @@ def _send_notes_along(bench: Bench, loader: Any) -> None:
     if _starts_afresh(bench):
         carried = {f"loader.{name}": value for name, value in _riders(loader).items()}
         look = worker.Look(world.user_modules(), carried)
+        _time_the_start(bench, loader)
     ride = insight.prepare(bench, loader, _riders(loader)) if bench.request.epochs > 1 else None
     if ride is None and bench.expected is not None and bench.request.config.has_workers:
         name = "batch_sampler" if batched else "sampler"
         loader.__dict__[name] = Recording(getattr(loader, name), bench.records, whole=False)
     handles = None
     if bench.request.config.start_method == "fork":
-        handles = worker.Handles({f"loader.{n}": v for n, v in _riders(loader).items()})
+        carried = {f"loader.{name}": value for name, value in _riders(loader).items()}
+        handles = worker.Handles(carried, forking.modules_with_threads(bench))
     loader.worker_init_fn = worker.StartNote(
         loader.worker_init_fn, bench.journal, stderr_path, look=look, insight=ride, handles=handles
     )
     loader.collate_fn = worker.CollateNote(
         loader.collate_fn, bench.journal, batched=batched, insight=ride, handles=handles
     )
+
+
+def _time_the_start(bench: Bench, loader: Any) -> None:
+    """Let the first thing that a new interpreter unpickles of the loader note the time."""
+    known = loader.__dict__.get("_dataset_kind")
+    if type(known) is int:
+        modules = bench.travel.modules if bench.travel is not None else ()
+        wanted = tuple(name for name in modules if name not in ("__main__", "__mp_main__"))
+        loader.__dict__["_dataset_kind"] = making.kind(known, wanted)
 
 
 def _drive(bench: Bench, loader: Any, record: EpochRecord, dog: Watchdog) -> None:
@@ -187,14 +232,19 @@ def _drive(bench: Bench, loader: Any, record: EpochRecord, dog: Watchdog) -> Non
         if count == bench.expected or count & (count - 1) == 0:
             _sample_memory(bench)
 
-    weigh = _weigh_batch if bench.request.config.has_workers else None
+    def first(batch: Any) -> None:
+        if bench.request.config.has_workers:
+            _weigh_batch(bench, batch)
+        if loader.pin_memory:
+            bench.unpinnable = tuple(pinning.unpinnable(batch))
+
     drive(
         loader,
         record,
         beat=dog.beat,
         started=begun,
         taken=taken,
-        first=lambda batch: weigh(bench, batch) if weigh is not None else None,
+        first=first,
     )
 
 
@@ -204,6 +254,7 @@ def _weigh_batch(bench: Bench, batch: Any) -> None:
     travel = pickling.weigh({"batch": batch}, None, parts=False)
     bench.pickle_s = time.thread_time() - began
     bench.pickle_bytes = travel.bytes if travel is not None else None
+    bench.batch_bytes = machine.shared_bytes(batch)
 
 
 def _sample_memory(bench: Bench) -> None:
@@ -211,6 +262,8 @@ def _sample_memory(bench: Bench) -> None:
         seen = processes.memory_of(process.pid or 0)
         if process.pid and seen:
             bench.memory[process.pid] = seen
+            if seen.unique is not None:
+                bench.first_unique.setdefault(process.pid, seen.unique)
             bench.peak[process.pid] = max(bench.peak.get(process.pid, 0), seen.resident)
 
 
@@ -266,10 +319,18 @@ def _facts(
         pickle_s=bench.pickle_s,
         pickle_bytes=bench.pickle_bytes,
         batch_cpu_s=_batch_cpu_s(told),
+        making=_making(told),
+        startup=_startup(bench, workers, told),
+        machine=machine.facts(),
+        storage=bench.storage,
+        batch_bytes=bench.batch_bytes,
+        prefetch_factor=bench.prefetch_factor,
         handles=forking.shared_handles(told),
         held_locks=bench.held_locks,
         threads=bench.threads,
+        live_threads=forking.gone_in_workers(bench, told),
         worker_threads=forking.worker_threads(told),
+        many_objects=bench.many_objects,
         last_task=last_task(bench, dead_workers(bench, dog, workers)) if outcome == DIED else None,
         unpinnable=bench.unpinnable,
     )
@@ -297,6 +358,56 @@ def _batch_cpu_s(told: list[dict[str, Any]]) -> float | None:
         cpu = [note["cpu"] for note in made if note["pid"] == pid]
         spent += [after - before for before, after in itertools.pairwise(cpu)]
     return statistics.median(spent) if spent else None
+
+
+def _making(told: list[dict[str, Any]]) -> MakingFacts | None:
+    """What it took to make a batch; the first of each process pays for what comes only once."""
+    made = [note for note in told if note["kind"] == "batch" and "fetch" in note]
+    by_pid: dict[int, list[dict[str, Any]]] = {}
+    for note in made:
+        by_pid.setdefault(note["pid"], []).append(note)
+    steady = [note for notes in by_pid.values() for note in (notes[1:] or notes)]
+    if not steady:
+        return None
+    return MakingFacts(
+        len(steady),
+        fetch=_part([note["fetch"] for note in steady]),
+        collate=_part([note["collate"] for note in steady]),
+    )
+
+
+def _part(spent: list[list[float]]) -> PartFacts:
+    seconds, cpu_s, queued_s = (statistics.fmean(column) for column in zip(*spent, strict=True))
+    # the system counts a wait for a CPU when it is over, also one that began before
+    queued_s = min(queued_s, max(0.0, seconds - cpu_s))
+    return PartFacts(seconds, cpu_s, queued_s, max(0.0, seconds - cpu_s - queued_s))
+
+
+def _startup(
+    bench: Bench, workers: tuple[WorkerFacts, ...], told: list[dict[str, Any]]
+) -> StartupFacts | None:
+    """How the first batch's worker spent the time, where it began as a new interpreter."""
+    startup_s = _startup_s(bench)
+    first = min(
+        (w for w in workers if w.first_batch_s is not None),
+        key=lambda w: w.worker_id or 0,
+        default=None,
+    )
+    if startup_s is None or first is None or first.first_batch_s is None:
+        return None
+    notes = {n["kind"]: n for n in reversed(told) if n["pid"] == first.pid}
+    arrival = notes["start"].get("arrival", {}) if "start" in notes else {}
+    if not {"interpreter_at", "unpickled_at"} <= arrival.keys() or "fetch" not in notes["batch"]:
+        return None
+    return StartupFacts(
+        interpreter_s=arrival["interpreter_at"] - bench.records[0].began,
+        imports_s=arrival["imported_at"] - arrival["interpreter_at"],
+        arrival_s=arrival["unpickled_at"] - arrival["imported_at"],
+        init_s=notes["init"]["seconds"] if "init" in notes else 0.0,
+        first_fetch_s=notes["batch"]["fetch"][0] + notes["batch"]["collate"][0],
+        delivery_s=max(0.0, startup_s - first.first_batch_s),
+        slowest=tuple(arrival["slowest"]) if "slowest" in arrival else None,
+    )
 
 
 def _epochs(bench: Bench, told: list[dict[str, Any]]) -> tuple[EpochFacts, ...]:
@@ -338,7 +449,15 @@ def _worker(bench: Bench, process: Any, told: list[dict[str, Any]], began: float
         first_batch_s=made[0]["at"] - began if made else None,
         unique_bytes=memory.unique if memory else None,
         peak_rss_bytes=bench.peak.get(pid),
+        grown_bytes=_grown(bench, pid),
     )
+
+
+def _grown(bench: Bench, pid: int) -> int | None:
+    last = bench.memory.get(pid)
+    if last is None or last.unique is None:
+        return None
+    return last.unique - bench.first_unique[pid]
 
 
 def _all_delivered(workers: tuple[WorkerFacts, ...]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from pytest_dataloader.observe.facts import BatchFacts, EpochFacts
 _BATCHES_WITH_LEAVES = 64
 _LEAVES_A_BATCH = 32
 _BATCHES_WITH_DIGEST = 10_000
+# More than any loader has under way: workers times prefetch_factor.
+_RECENT = 1_024
 
 
 @dataclass
@@ -29,6 +32,7 @@ class EpochRecord:
     waits: array.array[float] = field(default_factory=lambda: array.array("d"))
     not_compared: set[str] = field(default_factory=set)
     indices: list[Any] | None = None
+    recent: deque[tuple[int, Any]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     end_s: float | None = None
     oversized: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -73,6 +77,12 @@ class EpochRecord:
         self.batches += 1
 
 
+def batch_facts(batch: Any, number: int) -> BatchFacts:
+    """What a batch holds, with its parts where it is among the first."""
+    parts = leaves(batch, limit=_LEAVES_A_BATCH) if number < _BATCHES_WITH_LEAVES else ()
+    return BatchFacts(digest(batch).hex, parts)
+
+
 def _flat(indices: list[Any] | None) -> tuple[int, ...] | None:
     """Indices of all batches in one row, or None where they are not whole numbers."""
     if indices is None:
@@ -82,24 +92,34 @@ def _flat(indices: list[Any] | None) -> tuple[int, ...] | None:
 
 
 class Recording:
-    """A sampler that notes what the user's own gives, in the record of the epoch that goes on."""
+    """A sampler that notes what the user's own gives, in the record of the epoch that goes on.
 
-    def __init__(self, inner: Any, records: list[EpochRecord]) -> None:
+    ``whole`` keeps all of it; else only what was given last, by its number.
+    """
+
+    def __init__(self, inner: Any, records: list[EpochRecord], *, whole: bool = True) -> None:
         self.inner = inner
         self.records = records
+        self.whole = whole
 
     def __iter__(self) -> Iterator[Any]:
-        record = self.records[-1]
-        record.indices = []
-        for item in self.inner:
-            record.indices.append(item)
+        # the user's own begins here and now: it may draw random numbers
+        return self._noting(iter(self.inner), self.records[-1])
+
+    def _noting(self, items: Iterator[Any], record: EpochRecord) -> Iterator[Any]:
+        indices = record.indices = [] if self.whole else None
+        for number, item in enumerate(items):
+            if indices is None:
+                record.recent.append((number, item))
+            else:
+                indices.append(item)
             yield item
 
     def __len__(self) -> int:
         return len(self.inner)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("inner", "records"):
+        if name.startswith("__") or name in ("inner", "records", "whole"):
             raise AttributeError(name)
         return getattr(self.inner, name)
 

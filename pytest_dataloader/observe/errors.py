@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
 import os
 import re
 import sysconfig
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from pytest_dataloader.observe.facts import ErrorFacts
+from pytest_dataloader.observe.facts import ArrivalFacts, ErrorFacts
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: (?P<message>.*))?$")
 _WORKER_MESSAGE = "Original Traceback (most recent call last):"
 _HEADER = "Traceback (most recent call last):"
+_FAULT = "Fatal Python error: "
+_FAULT_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
 _REFUSED = "current process has finished its bootstrapping phase"
+_GROUP = re.compile(r"^  \| (?P<type>\S+): (?P<message>.* \(\d+ sub-exceptions?\))$", re.MULTILINE)
+_GROUP_EDGE = re.compile(r"^ +[|+](?:-[-+ \d]*)? ?", re.MULTILINE)
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
@@ -49,6 +55,9 @@ def belongs_to_user(file: str) -> bool:
 
 def from_exception(error: BaseException, stage: str) -> ErrorFacts:
     """Facts of an exception; one that torch re-raised from a worker is read from its message."""
+    wrapper = _reraised(error)
+    if wrapper is not None:
+        return _from_worker(error, wrapper, stage)
     text = str(error)
     if _WORKER_MESSAGE in text:
         told = from_text(text, stage)
@@ -62,6 +71,53 @@ def from_exception(error: BaseException, stage: str) -> ErrorFacts:
         frames.append(Frame(error.filename, error.lineno or 0, None))
     name = type(error).__name__
     return _facts(stage, name, _first_line(text), _tail("".join(lines)), frames)
+
+
+def _reraised(error: BaseException) -> Any:
+    """torch's wrapper of a worker's exception, from the frame that raises it anew; else None."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "reraise":
+            wrapper = trace.tb_frame.f_locals.get("self")
+            if isinstance(getattr(wrapper, "exc_type", None), type):
+                return wrapper
+        trace = trace.tb_next
+    return None
+
+
+def _from_worker(error: BaseException, wrapper: Any, stage: str) -> ErrorFacts:
+    """Facts of a worker's exception, and of what it became on the way."""
+    kind, text = wrapper.exc_type, str(wrapper.exc_msg)
+    group = _GROUP.search(text)
+    told = from_text(_GROUP_EDGE.sub("", text) if group else text, stage)
+    if told is None:
+        told = ErrorFacts(stage, kind.__name__, _first_line(text), _tail(text))
+    message = group["message"] if group else told.message
+    told = replace(told, type=kind.__name__, message=message)
+    return told if type(error) is kind else replace(told, arrival=_arrival(error, kind))
+
+
+def _arrival(error: BaseException, kind: type) -> ArrivalFacts:
+    """Why an exception came as another: how PyTorch made it, and what its type asks for."""
+    keyword = bool(getattr(kind, "message", None))
+    try:
+        constructor = f"{kind.__name__}{inspect.signature(kind)}"
+    except (ValueError, TypeError):  # a type in C that does not tell
+        constructor = None
+    return ArrivalFacts(type(error).__name__, constructor, _definition(kind), keyword)
+
+
+def _definition(kind: type) -> str | None:
+    """``file:line`` of the constructor of a class of the user's, else of the class itself."""
+    for name in ("__init__", "__new__"):
+        code = getattr(getattr(kind, name), "__code__", None)
+        if code is not None and belongs_to_user(code.co_filename):
+            return f"{code.co_filename}:{code.co_firstlineno}"
+    try:
+        file, line = inspect.getsourcefile(kind), inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return None
+    return f"{file}:{line}" if file is not None and belongs_to_user(file) else None
 
 
 def from_text(text: str, stage: str) -> ErrorFacts | None:
@@ -80,6 +136,19 @@ def from_text(text: str, stage: str) -> ErrorFacts | None:
     assert match is not None
     name = match["type"].rpartition(".")[2]
     return _facts(stage, name, match["message"] or "", shown, frames)
+
+
+def from_fault(text: str) -> ErrorFacts | None:
+    """Facts of a crash in native code, from what faulthandler printed of it; else None."""
+    start = text.find(_FAULT)
+    if start < 0:
+        return None
+    kind, _, stacks = text[start + len(_FAULT) :].partition("\n")
+    _, _, current = stacks.partition("Current thread 0x")
+    stack = current.partition("\n\n")[0]
+    found = [m for line in stack.splitlines() if (m := _FAULT_FRAME.match(line))]
+    frames = [Frame(m["file"], int(m["line"]), m["function"]) for m in reversed(found)]
+    return _facts("fault", kind.strip(), "", _tail(text[start:]), frames)
 
 
 def source_line(file: str, line: int) -> str | None:

@@ -9,12 +9,19 @@ from pytest_dataloader.matrix import LoaderConfig
 OK, RAISED, DIED, HUNG, SKIPPED = "ok", "raised", "died", "hung", "skipped"
 
 CONTENT, TIMED, SCRIPT, IMPORT = "content", "timed", "script", "import"
-PERTURBED = "perturbed"
+GROWTH = "growth"
+RESUME, REITERATE = "resume", "reiterate"
+PERTURBED, LEAKS = "perturbed", "leaks"
 LISTED, ENCODED, HASHED = "listing order", "default encoding", "hash seed"
 #: What a source is, at which stage it is read, and where a seed comes from (`SourceFacts`).
 CLOCK, ENTROPY, HASH, LISTING, SEED = "clock", "entropy", "hash", "listing", "seed"
 SAMPLE, ORDER, START, BUILD = "sample", "order", "start", "build"
 CONSTANT, INDEX, OTHER = "constant", "index", "other"
+#: How a loader came to its end, and what was left behind (`LeakFacts`).
+FINISHED, BROKEN_OFF, FAILED = "a full epoch", "an early break", "an exception"
+GONE = "the loader and its dataset were let go"
+LEFT_PROCESS, LEFT_THREAD, LEFT_OPEN = "process", "thread", "open file"
+LEFT_FILE, LEFT_MEMORY = "temporary file", "shared memory"
 TRUE_START, WARM_START, IN_PROCESS = "true", "warm", "in-process"
 
 
@@ -30,6 +37,11 @@ class RunRequest:
     args: tuple[str, ...] = ()
     seconds: float = 1.0
     epochs: int = 1
+    # Which of several ranks of a distributed job the run believes to be.
+    rank: int | None = None
+    world_size: int | None = None
+    # In a timed pass: the milliseconds that the consumer is busy between two batches.
+    step_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -147,13 +159,18 @@ class WorkerFacts:
     first_batch_s: float | None = None
     unique_bytes: int | None = None
     peak_rss_bytes: int | None = None
+    # How much more the unique memory was at the last look than at the first.
+    grown_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class RateFacts:
     """The steady rate, from after every worker has delivered.
 
-    ``low`` to ``high`` is its 95 % interval.
+    ``low`` to ``high`` is its 95 % interval; ``wait_p50_s`` and the like are percentiles of the
+    waits for a batch. ``first_batch_s`` is the wait for the very first, ``restart_s`` for the first
+    of a second epoch where that was asked for, ``blocked_share`` the share of time in which a
+    loader without workers neither computed nor was in line for a CPU.
     """
 
     batches: int
@@ -164,6 +181,71 @@ class RateFacts:
     high: float
     samples_per_s: float | None
     windows: int
+    wait_p50_s: float | None = None
+    wait_p95_s: float | None = None
+    wait_p99_s: float | None = None
+    first_batch_s: float | None = None
+    restart_s: float | None = None
+    blocked_share: float | None = None
+
+
+@dataclass(frozen=True)
+class StallFacts:
+    """The share of time that a consumer waits who is busy for ``step_ms`` after each batch.
+
+    It is measured from after every worker has delivered; ``low`` to ``high`` is its 95 % interval.
+    """
+
+    step_ms: float
+    share: float
+    low: float
+    high: float
+    batches: int
+    duration_s: float
+    windows: int
+    wait_p50_s: float
+    wait_p99_s: float
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """Where the time of one part of making a batch goes, as means over batches.
+
+    ``queued_s`` was spent ready to run while others had the CPUs, ``blocked_s`` on waiting for
+    anything else: storage, a network, a lock, a sleep.
+    """
+
+    seconds: float
+    cpu_s: float
+    queued_s: float
+    blocked_s: float
+
+
+@dataclass(frozen=True)
+class MakingFacts:
+    """What it takes to make a batch, without each process's first one if there are others."""
+
+    batches: int
+    fetch: PartFacts
+    collate: PartFacts
+
+
+@dataclass(frozen=True)
+class StartupFacts:
+    """What a new interpreter's first batch waited for, in order, in seconds.
+
+    ``interpreter_s`` is for Python, torch and the main module, ``imports_s`` for the modules that
+    the dataset and its functions need (``slowest`` is the slowest of them, with its seconds),
+    ``arrival_s`` for unpickling these, ``init_s`` for ``worker_init_fn``.
+    """
+
+    interpreter_s: float
+    imports_s: float
+    arrival_s: float
+    init_s: float
+    first_fetch_s: float
+    delivery_s: float
+    slowest: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -274,6 +356,42 @@ class HandleFacts:
 
 
 @dataclass(frozen=True)
+class ThreadFacts:
+    """A thread that was alive in the test process as workers were forked.
+
+    ``path`` leads to what holds it from the dataset, the loader or a module, where anything of
+    the user's does; ``kind`` says what that is. ``used`` says that the code which makes a sample
+    names what leads there, ``gone`` that a worker still held it, without its thread.
+    ``runs`` is what the thread runs: the user's ``file:line``, or a library's function. That of
+    an ``anonymous`` one is a method of the user's object at ``path``, and nothing holds it.
+    """
+
+    name: str
+    runs: str
+    path: str | None = None
+    kind: str = "a thread"
+    used: bool = False
+    gone: bool = False
+    anonymous: bool = False
+
+
+@dataclass(frozen=True)
+class GrowthFacts:
+    """One process over several epochs: its unique memory at the end of each, and by path the
+    sizes of what became more after the first: entries, or the bytes of an array.
+
+    ``worker_id`` is None for the test process. ``lives_on`` says that the user's own loader keeps
+    the process from epoch to epoch.
+    """
+
+    worker_id: int | None
+    unique_bytes: tuple[int | None, ...]
+    sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    batches_an_epoch: float = 0.0
+    lives_on: bool = True
+
+
+@dataclass(frozen=True)
 class DatasetFacts:
     """What a dataset and its loader say of themselves.
 
@@ -314,6 +432,126 @@ class DependenceFacts:
 
 
 @dataclass(frozen=True)
+class LeakFacts:
+    """Something of which each round of the same endings left more.
+
+    ``where`` is the user's ``file:line`` that made it, ``holder`` the attribute or module global
+    that holds it, ``counts`` how many each round left.
+    """
+
+    kind: str
+    what: str
+    where: str | None
+    in_worker: bool
+    endings: tuple[str, ...]
+    counts: tuple[int, ...]
+    holder: str | None = None
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What a run had to work with; None where it could not be read.
+
+    ``cpus_allowed`` are those of the process's affinity and its container's limit, ``cpu_quota``
+    is that limit; ``descriptors`` is the number of files that a process may hold open.
+    """
+
+    os: str
+    wsl: int | None = None
+    cpus: int | None = None
+    cpus_allowed: int | None = None
+    cpu_quota: float | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    shm_bytes: int | None = None
+    descriptors: int | None = None
+    descriptors_hard: int | None = None
+    sharing_strategy: str | None = None
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StorageFacts:
+    """A file or folder that a field names, by the field's path, and the place where it lies."""
+
+    path: str
+    location: str
+    kind: str
+    category: str
+    mount: str = ""
+
+
+@dataclass(frozen=True)
+class StatefulFacts:
+    """Whether a loader gives its state and takes it back, and how the pass that resumes it went.
+
+    ``parts`` are the paths of what else has both methods, ``places`` the ``file:line`` of the
+    user's own by path, ``unpicklable`` what in the state will not travel, ``generators`` those that the
+    dataset holds. ``forgotten`` are the fields that a state leaves out, generators apart. ``random_only`` says that nothing differs
+    where each batch begins with the same generators; ``disturbed`` that to ask for the state
+    changes what comes.
+    """
+
+    loader: bool
+    parts: tuple[str, ...] = ()
+    places: dict[str, str] = field(default_factory=dict)
+    batches: int = 0
+    whole: bool = True
+    in_order: bool = True
+    repeatable: bool = True
+    disturbed: bool = False
+    random_only: bool = False
+    unpicklable: tuple[UnpicklableFacts, ...] = ()
+    generators: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    forgotten_generators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ResumeFacts:
+    """What came after a loader was built afresh and given its state.
+
+    ``interrupted`` is after how many batches of the epoch, once or twice; ``differs_at`` the
+    number of the first batch that is another one, from 0. Of the epoch after it: the number of
+    batches as usual and now, whether it is another one, and whether usual epochs are alike.
+    """
+
+    interrupted: tuple[int, ...]
+    came: int
+    differs_at: int | None = None
+    usual: BatchFacts | None = None
+    other: BatchFacts | None = None
+    next_batches: tuple[int, int] | None = None
+    next_differs: bool = False
+    epochs_alike: bool = False
+
+
+@dataclass(frozen=True)
+class AgainFacts:
+    """An epoch and ``how`` it came: its samples, those of a usual one that it lacks, and those
+    that it has too many."""
+
+    how: str
+    samples: int
+    lost: int
+    more: int
+
+
+@dataclass(frozen=True)
+class ReiterateFacts:
+    """Epochs after an early break and beside one another, against the samples of a usual one.
+
+    ``kept`` are the fields that a half-used iterator leaves changed, ``places`` the ``file:line``
+    of the user's methods by path.
+    """
+
+    samples: int
+    again: tuple[AgainFacts, ...]
+    kept: tuple[str, ...] = ()
+    places: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """Everything that one run left behind; an end without an error is not yet a verdict."""
 
@@ -329,6 +567,17 @@ class RunFacts:
     close_s: float | None = None
     rate: RateFacts | None = None
     no_rate_reason: str | None = None
+    # In a timed pass with a busy consumer; in content passes, what making a batch and the first
+    # one of a new interpreter took.
+    stall: StallFacts | None = None
+    making: MakingFacts | None = None
+    startup: StartupFacts | None = None
+    # What the run had to work with: the machine, where its data lies, bytes of shared memory that
+    # its first batch took, and the loader's prefetch_factor.
+    machine: MachineFacts | None = None
+    storage: tuple[StorageFacts, ...] = ()
+    batch_bytes: int | None = None
+    prefetch_factor: int | None = None
     expected_batches: int | None = None
     travel_bytes: int | None = None
     heaviest: tuple[tuple[str, int], ...] = ()
@@ -362,13 +611,22 @@ class RunFacts:
     handles: tuple[HandleFacts, ...] = ()
     held_locks: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    live_threads: tuple[ThreadFacts, ...] = ()
     # Threads of workers that are no daemons: a worker's end waits for them.
     worker_threads: tuple[str, ...] = ()
     # What the first worker that died was at, and what pinning leaves as it is: its path in the
     # batch, its class, and the path of a tensor in it.
     last_task: LastTask | None = None
+    growth: tuple[GrowthFacts, ...] = ()
+    # In passes that resume: what keeps a state, and what came after each interruption.
+    stateful: StatefulFacts | None = None
+    resumed: tuple[ResumeFacts, ...] = ()
+    reiterated: ReiterateFacts | None = None
+    # Under fork: containers of very many Python objects, as (path, kind, entries, bytes).
+    many_objects: tuple[tuple[str, str, int, int], ...] = ()
     unpinnable: tuple[tuple[str, str, str], ...] = ()
     imports: tuple[ImportFacts, ...] = ()
+    leaks: tuple[LeakFacts, ...] = ()
     dependences: tuple[DependenceFacts, ...] = ()
     duration_s: float = 0.0
 

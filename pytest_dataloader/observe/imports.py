@@ -54,7 +54,7 @@ def run_imports(bench: Bench) -> RunFacts:
         process.join(timeout_s)
         hung = process.is_alive()
         with contextlib.suppress(ProcessLookupError):
-            _end_with_children(process)
+            end_with_children(process)
         stderr = bench.tools.tap.text()
     imports = tuple(_import_facts(note) for note in bench.told if note["kind"] == "import")
     outcome, reason = OK, None
@@ -90,7 +90,8 @@ def _probe(bench: Bench) -> Any:
     )
 
 
-def _end_with_children(process: Any) -> None:
+def end_with_children(process: Any) -> None:
+    """End a process that we started, with all that it has started."""
     roots = set()
     with contextlib.suppress(psutil.Error):
         roots = processes.children_of(process.pid)

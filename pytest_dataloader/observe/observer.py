@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,25 @@ from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe import clock, worker
 from pytest_dataloader.observe.bench import Bench, Tools
 from pytest_dataloader.observe.content import run_content
-from pytest_dataloader.observe.facts import CONTENT, IMPORT, SCRIPT, TIMED, RunFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    CONTENT,
+    GROWTH,
+    IMPORT,
+    LEAKS,
+    PERTURBED,
+    REITERATE,
+    RESUME,
+    SCRIPT,
+    TIMED,
+    RunFacts,
+    RunRequest,
+)
+from pytest_dataloader.observe.growth import run_growth
 from pytest_dataloader.observe.imports import run_imports
+from pytest_dataloader.observe.leaks import run_leaks
+from pytest_dataloader.observe.perturbed import run_perturbed
+from pytest_dataloader.observe.reiterate import run_reiterate
+from pytest_dataloader.observe.resume import run_resume
 from pytest_dataloader.observe.script import run_script
 from pytest_dataloader.observe.starting import Starter
 from pytest_dataloader.observe.stderr import StderrTap
@@ -34,6 +52,8 @@ class Observer:
     ) -> None:
         self.timeout_s = timeout_s
         self.true_starts = true_starts
+        # Workers then make no temporary folders of their own, which one that is killed would leave.
+        util.get_temp_dir()
         self.folder = Path(tempfile.mkdtemp(prefix="pytest-dataloader-"))
         self.starter = Starter(true_starts=true_starts)
         self._tap = StderrTap(self.folder / "stderr")
@@ -41,6 +61,8 @@ class Observer:
         self._facts: dict[tuple[Any, RunRequest], RunFacts] = {}
         self._truly_started: set[tuple[Any, LoaderConfig]] = set()
         self.modules: dict[Any, tuple[str, ...]] = {}
+        # The pipelines for which arguments were recommended.
+        self.tuned: set[Any] = set()
         self._runs = 0
 
     def close(self) -> None:
@@ -79,10 +101,16 @@ class Observer:
             modules=self.modules,
         )
 
+    def started_already(self, pipeline_key: Any, config: LoaderConfig) -> None:
+        """Let the runs of a configuration be warm starts from the first on."""
+        self._truly_started.add((pipeline_key, config))
+
     def start_of(self, pipeline_key: Any, request: RunRequest) -> tuple[Any, str]:
         """The context for a run: a true start the first time, a warm one for repeats."""
         key = (pipeline_key, request.config)
-        repeat = key in self._truly_started or request.purpose == TIMED
+        repeat = key in self._truly_started or request.purpose in _REPEATS
+        if request.purpose == TIMED and request.epochs > 1:
+            repeat = False  # such a pass is about the starts themselves
         if request.purpose == CONTENT:
             self._truly_started.add(key)
         return self.starter.context(request.config.start_method, repeat=repeat)
@@ -101,4 +129,17 @@ def _run_script(bench: Bench) -> RunFacts:
     )
 
 
-_RUNNERS = {CONTENT: run_content, TIMED: run_timed, SCRIPT: _run_script, IMPORT: run_imports}
+#: Passes that follow others and need no true start.
+_REPEATS = (TIMED, LEAKS, GROWTH, RESUME, REITERATE)
+
+_RUNNERS = {
+    CONTENT: run_content,
+    TIMED: run_timed,
+    SCRIPT: _run_script,
+    IMPORT: run_imports,
+    PERTURBED: run_perturbed,
+    LEAKS: run_leaks,
+    GROWTH: run_growth,
+    RESUME: run_resume,
+    REITERATE: run_reiterate,
+}

@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 
 from pytest_dataloader.observe.facts import LeftBehind
+from pytest_dataloader.observe.holdings import HELPERS
 
 _OWN_THREAD = "pytest-dataloader"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the POSIX place of shared memory, only listed
-_HELPERS = ("resource_tracker", "forkserver")
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def is_helper(process: psutil.Process) -> bool:
     """Whether a process is one of Python's own, or has ended and is only not yet waited for."""
     try:
         command = " ".join(process.cmdline())
-        return process.status() == psutil.STATUS_ZOMBIE or any(h in command for h in _HELPERS)
+        return process.status() == psutil.STATUS_ZOMBIE or any(h in command for h in HELPERS)
     except psutil.Error:
         return True
 

@@ -10,14 +10,18 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from pytest_dataloader.observe import making
 from pytest_dataloader.observe.epoch import set_epoch
-from pytest_dataloader.observe.facts import RateFacts
+from pytest_dataloader.observe.facts import RateFacts, StallFacts
 
 _WINDOWS = 10
 _FEWEST_BATCHES = 8
 _SLOW_FACTOR = 5.0
+_BATCHES_A_WINDOW = 4
+_SPIN_S = 0.0005
 _POLL_S = 0.02
 # Two-sided 95 % quantiles of Student's t for 1 to 9 degrees of freedom (any table of it).
 _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -55,6 +59,47 @@ def measure(
     epoch with its workers kept. Slow loaders get up to five times as long, to yield at least
     eight batches. Raises `NoRate`, and what the loader raises.
     """
+    timer = _Timer(seconds, now, beat)
+    began = making.moment()
+    _run(loader, timer)
+    wall_s, cpu_s, queued_s = making.since(began)
+    found = summarise(timer.intervals, _samples_a_batch(loader))
+    blocked = max(0.0, wall_s - cpu_s - queued_s) / max(wall_s, sys.float_info.epsilon)
+    alone = loader.num_workers == 0
+    return replace(found, first_batch_s=timer.first_s, blocked_share=blocked if alone else None)
+
+
+def restart_s(loader: Any, now: Callable[[], float], beat: Callable[[], None]) -> float:
+    """Seconds to the first batch of a further epoch, after `measure`."""
+    beat()
+    began = now()
+    for _ in loader:
+        break
+    return now() - began
+
+
+def measure_stalls(
+    loader: Any,
+    step_ms: float,
+    seconds: float,
+    now: Callable[[], float],
+    beat: Callable[[], None],
+) -> StallFacts:
+    """Time the waits of a consumer that is busy for ``step_ms`` after each batch, as `measure`."""
+    timer = _Timer(seconds, now, beat, lambda: _be_busy(step_ms / 1000, now))
+    _run(loader, timer)
+    return summarise_stalls(step_ms, timer.intervals, timer.busy)
+
+
+def _be_busy(seconds: float, now: Callable[[], float]) -> None:
+    """Leave the CPUs to the workers, as a loop that waits for a GPU does; the rest is exact."""
+    end = now() + seconds
+    time.sleep(max(0.0, seconds - _SPIN_S))
+    while now() < end:
+        pass
+
+
+def _run(loader: Any, timer: _Timer) -> None:
     from torch.utils.data import IterableDataset
 
     if isinstance(loader.dataset, IterableDataset):
@@ -64,25 +109,32 @@ def measure(
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
         loader.__dict__[name] = Repeating(getattr(loader, name))
     warm_up = loader.num_workers * (1 + (loader.prefetch_factor or 0))
-    timer = _Timer(seconds, now, beat)
     epoch = 0
     while not timer.over:
         set_epoch(loader, epoch)
         if not timer.epoch(iter(loader), warm_up):
             break
         epoch += 1
-    return summarise(timer.intervals, _samples_a_batch(loader))
 
 
 class _Timer:
-    """Collects the intervals between batches over one or more epochs."""
+    """Collects the waits for batches over one or more epochs, and what ``consume`` takes."""
 
-    def __init__(self, seconds: float, now: Callable[[], float], beat: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        now: Callable[[], float],
+        beat: Callable[[], None],
+        consume: Callable[[], None] | None = None,
+    ) -> None:
         self.seconds = seconds
         self.now = now
         self.beat = beat
+        self.consume = consume
         self.intervals: list[float] = []
+        self.busy: list[float] = []
         self.timed_s = 0.0
+        self.first_s: float | None = None
         self.began = now()
 
     @property
@@ -97,9 +149,13 @@ class _Timer:
         last = self.now()
         for count, _ in enumerate(batches, start=1):
             came = self.now()
+            if self.first_s is None:
+                self.first_s = came - self.began
+            done = self._consumed(came)
             if count > max(warm_up, 1):
                 self.intervals.append(came - last)
-                self.timed_s += came - last
+                self.busy.append(done - came)
+                self.timed_s += done - last
                 timed += 1
                 if timed % 64 == 1:
                     self.beat()
@@ -112,18 +168,22 @@ class _Timer:
         # start its workers again; give those a second chance, but not for ever.
         return timed > 0 and self.now() - self.began < self.seconds * _SLOW_FACTOR * 2
 
+    def _consumed(self, came: float) -> float:
+        if self.consume is None:
+            return came
+        self.consume()
+        return self.now()
+
 
 def summarise(intervals: list[float], samples_a_batch: int | None) -> RateFacts:
     """The rate over intervals in seconds, with its 95 % interval from batch means."""
     count = len(intervals)
-    if count < 3:
-        raise NoRate(f"the epoch gave {count} batches after the start; a rate needs 3")
+    _need(count, 3, "a rate")
     duration = sum(intervals)
     windows = min(_WINDOWS, count)
-    edges = [round(i * count / windows) for i in range(windows + 1)]
-    means = [statistics.fmean(intervals[a:b]) for a, b in itertools.pairwise(edges)]
+    means = [statistics.fmean(intervals[a:b]) for a, b in _parts(count, windows)]
     mean = duration / count
-    spread = _T95[windows - 2] * statistics.stdev(means) / math.sqrt(windows)
+    spread = _spread(means)
     mean = max(mean, sys.float_info.epsilon)
     rate = 1.0 / mean
     high = 1.0 / (mean - spread) if spread < mean else math.inf
@@ -137,7 +197,57 @@ def summarise(intervals: list[float], samples_a_batch: int | None) -> RateFacts:
         high=high,
         samples_per_s=samples_per_s,
         windows=windows,
+        wait_p50_s=percentile(intervals, 50),
+        wait_p95_s=percentile(intervals, 95),
+        wait_p99_s=percentile(intervals, 99),
     )
+
+
+def summarise_stalls(step_ms: float, waits: list[float], busy: list[float]) -> StallFacts:
+    """The share of waiting in seconds of waiting and being busy, with its 95 % interval.
+
+    A window holds several batches, for workers that take turns deliver by fits and starts.
+    """
+    count = len(waits)
+    _need(count, 2 * _BATCHES_A_WINDOW, "a share")
+    windows = min(_WINDOWS, count // _BATCHES_A_WINDOW)
+    shares = [_share(waits[a:b], busy[a:b]) for a, b in _parts(count, windows)]
+    share, spread = _share(waits, busy), _spread(shares)
+    return StallFacts(
+        step_ms=step_ms,
+        share=share,
+        low=max(0.0, share - spread),
+        high=min(1.0, share + spread),
+        batches=count,
+        duration_s=sum(waits) + sum(busy),
+        windows=windows,
+        wait_p50_s=percentile(waits, 50),
+        wait_p99_s=percentile(waits, 99),
+    )
+
+
+def _share(waits: list[float], busy: list[float]) -> float:
+    return sum(waits) / max(sum(waits) + sum(busy), sys.float_info.epsilon)
+
+
+def _need(count: int, fewest: int, what: str) -> None:
+    if count < fewest:
+        raise NoRate(f"the epoch gave {count} batches after the start; {what} needs {fewest}")
+
+
+def _parts(count: int, windows: int) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(round(i * count / windows) for i in range(windows + 1)))
+
+
+def _spread(values: list[float]) -> float:
+    """Half the 95 % interval of the mean of windows."""
+    return _T95[len(values) - 2] * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def percentile(values: list[float], percent: float) -> float:
+    """The smallest value that so many percent do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def _samples_a_batch(loader: Any) -> int | None:

@@ -38,6 +38,7 @@ class Starter:
     def __init__(self, *, true_starts: bool = False) -> None:
         self._warm = can_warm_start() and not true_starts
         self._server: Any = None
+        self._seeded: dict[int, tuple[Any, dict[str, Any]]] = {}
 
     def context(self, method: str | None, *, repeat: bool) -> tuple[Any, str]:
         """The context for a start method, and the kind of start: true, warm or in-process."""
@@ -50,6 +51,26 @@ class Starter:
     def fresh_process(self) -> Any:
         """The context whose processes are fresh interpreters, started in the cheapest way."""
         return self.context("spawn", repeat=True)[0]
+
+    def hash_seeds(self) -> tuple[int | None, ...]:
+        """Hash seeds to compare; None stands for that of the warm server, drawn at its start."""
+        ours = os.environ.get("PYTHONHASHSEED", "")
+        chosen = tuple(seed for seed in (1, 2, 3) if str(seed) != ours)[:2]
+        return (None, *chosen) if self._warm else chosen
+
+    @contextlib.contextmanager
+    def hash_seeded(self, seed: int | None) -> Iterator[Any]:
+        """The context for a fresh interpreter with this hash seed, to start it in the body."""
+        if seed is None:
+            yield self.fresh_process()
+        elif not self._warm:
+            with _environment("PYTHONHASHSEED", str(seed)):
+                yield multiprocessing.get_context("spawn")
+        else:
+            if seed not in self._seeded:
+                with _environment("PYTHONHASHSEED", str(seed)):
+                    self._seeded[seed] = _new_server()
+            yield self._seeded[seed][1]["spawn"]
 
     def warm_server(self) -> WarmServer | None:
         """The address of the warm server, for processes that start others; None without one."""
@@ -75,10 +96,12 @@ class Starter:
         return self._contexts
 
     def close(self) -> None:
-        """End the warm server and wait for it."""
+        """End the warm servers and wait for them."""
         if self._server is not None:
             self._server._stop()
             self._server = None
+        while self._seeded:
+            self._seeded.popitem()[1][0]._stop()
 
 
 def _new_server() -> tuple[Any, dict[str, Any]]:
@@ -91,19 +114,25 @@ def _new_server() -> tuple[Any, dict[str, Any]]:
     return server, warm_contexts(server)
 
 
-@contextlib.contextmanager
-def _package_importable() -> Iterator[None]:
+def _package_importable() -> contextlib.AbstractContextManager[None]:
     """Let a new interpreter find this package even where only ``sys.path`` leads to it."""
     before = os.environ.get("PYTHONPATH")
     folder = str(Path(__file__).resolve().parents[2])
-    os.environ["PYTHONPATH"] = folder if before is None else f"{before}{os.pathsep}{folder}"
+    return _environment("PYTHONPATH", folder if before is None else f"{before}{os.pathsep}{folder}")
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Another value of an environment variable, for the processes that the body starts."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if before is None:
-            del os.environ["PYTHONPATH"]
+            del os.environ[name]
         else:
-            os.environ["PYTHONPATH"] = before
+            os.environ[name] = before
 
 
 @dataclass(frozen=True)

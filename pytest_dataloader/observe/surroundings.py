@@ -6,9 +6,12 @@ import contextlib
 import functools
 import gc
 import random
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 _PICKLE_WARNING = "Got pickle error when attempting to start a worker Process"
 _FORK_WARNING = r".*multi-threaded, use of fork\(\) may lead to deadlocks.*"
@@ -75,3 +78,21 @@ def seeded(seed: int) -> Iterator[None]:
         torch.set_rng_state(states[1])
         if numpy is not None:
             numpy.random.set_state(states[2])
+
+
+@contextlib.contextmanager
+def children_may_die() -> Iterator[None]:
+    """Let no handler hear of children that end while the body runs.
+
+    torch's handler raises in whatever the main thread is at, also where a worker's end is what
+    we are writing down or waiting for (`torch.utils.data._utils.signal_handling`).
+    """
+    heard = getattr(signal, "SIGCHLD", None)
+    if heard is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler: Any = signal.signal(heard, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(heard, handler if handler is not None else signal.SIG_DFL)

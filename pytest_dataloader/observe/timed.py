@@ -5,21 +5,22 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from pytest_dataloader.observe import clock, processes, rate
 from pytest_dataloader.observe.bench import Bench
-from pytest_dataloader.observe.facts import HUNG, RateFacts, RunFacts
+from pytest_dataloader.observe.facts import HUNG, RateFacts, RunFacts, StallFacts
 from pytest_dataloader.observe.surroundings import recorded, seeded
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog
 
 
 def run_timed(bench: Bench) -> RunFacts:
-    """Measure the steady rate; where there is none, the facts say why."""
+    """Measure the steady rate, or how long a busy consumer waits; the facts say why if not."""
     context = bench.choose_start()
     bench.before = frozenset(multiprocessing.active_children())
     dog = bench.watchdog()
-    found: list[RateFacts] = []
+    found: list[RateFacts | StallFacts] = []
     caught: list[warnings.WarningMessage] = []
     with bench.tools.tap.during(), recorded(caught), seeded(bench.request.seed):
         try:
@@ -29,25 +30,33 @@ def run_timed(bench: Bench) -> RunFacts:
         gc.collect()
         bench.workers_started = processes.new_children(bench.before)
         bench.close()
+    measured = found[0] if found else None
     return RunFacts(
         request=bench.request,
         start=bench.start,
         outcome=HUNG if dog.fired else bench.outcome,
         error=bench.error,
-        rate=found[0] if found else None,
+        rate=measured if isinstance(measured, RateFacts) else None,
+        stall=measured if isinstance(measured, StallFacts) else None,
         no_rate_reason=None if found else _no_rate(bench, dog),
     )
 
 
-def _alone(bench: Bench, context: Any, dog: Watchdog) -> RateFacts:
+def _alone(bench: Bench, context: Any, dog: Watchdog) -> RateFacts | StallFacts:
     with rate.alone_on_this_machine(), dog.watching():
         return _measured(bench, context, dog)
 
 
-def _measured(bench: Bench, context: Any, dog: Watchdog) -> RateFacts:
+def _measured(bench: Bench, context: Any, dog: Watchdog) -> RateFacts | StallFacts:
     loader = bench.build(context).loader
     bench.stage = "iterate"
-    return rate.measure(loader, bench.request.seconds, clock.now, dog.beat)
+    seconds, step_ms = bench.request.seconds, bench.request.step_ms
+    if step_ms is not None:
+        return rate.measure_stalls(loader, step_ms, seconds, clock.now, dog.beat)
+    found = rate.measure(loader, seconds, clock.now, dog.beat)
+    if bench.request.epochs == 1:
+        return found
+    return replace(found, restart_s=rate.restart_s(loader, clock.now, dog.beat))
 
 
 def _no_rate(bench: Bench, dog: Watchdog) -> str:

@@ -60,7 +60,7 @@ class Watchdog:
         self._main = threading.current_thread()
         self.beat()
         thread = threading.Thread(target=self._run, name="pytest-dataloader-watchdog", daemon=True)
-        with _interruptible():
+        with _interruptible(), _terminable():
             thread.start()
             try:
                 yield
@@ -103,6 +103,29 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(_INTERRUPT, previous if previous is not None else signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let a request to end the process (SIGTERM) go through as Ctrl-C does, which ends the
+    workers, while nobody else handles it. A process forked meanwhile ends as by default."""
+    free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not free or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+
+    def terminate(signum: int, _frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            raise KeyboardInterrupt("the process was asked to end (SIGTERM)")
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _interrupt(thread: threading.Thread) -> None:

@@ -1,6 +1,6 @@
 """Runs in the worker process: notes that ride on worker_init_fn and collate_fn.
 
-Imports nothing heavy and nothing else of the package: a spawned worker pays for every import.
+Imports nothing heavy and of the package only `making`: a spawned worker pays for every import.
 Notes are JSON lines appended to a journal file: one write each, so that a worker that is
 killed in the middle of its work leaves what it had noted, and locks nobody out.
 """
@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import json
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
+from multiprocessing import util
 from typing import Any
+
+from pytest_dataloader.observe import making
 
 STACK_SIGNAL: Any = getattr(signal, "SIGUSR2", None)
 
@@ -79,16 +85,24 @@ class StartNote:
         self.handles = handles
 
     def __call__(self, worker_id: int) -> None:
+        gc.unfreeze()  # a fork inherits what the test process set aside for the run
         join_stderr(self.stderr_path)
         _speak_on_stderr()
         stacks = _offer_stacks()
-        self.journal.note("start", worker=worker_id, at=time.monotonic(), stacks=stacks)
+        if multiprocessing.parent_process() is not None:
+            _show_faults()
+            util.Finalize(None, _note_leaving, args=(self.journal,), exitpriority=_FIRST_OF_ALL)
+            making.note_fetches()
+        at, arrival = time.monotonic(), making.arrival()
+        self.journal.note("start", worker=worker_id, at=at, stacks=stacks, arrival=arrival)
         if self.look is not None and worker_id == 0:
             self._look()
         if self.handles is not None:
-            self.journal.note("handles", handles=self.handles.take())
+            self.journal.note("handles", **self.handles.take())
         if self.inner is not None:
+            began = time.monotonic()
             self.inner(worker_id)
+            self.journal.note("init", seconds=time.monotonic() - began)
         if self.insight is not None:
             self.journal.note("states", at=time.monotonic(), states=self.insight.states())
 
@@ -137,40 +151,106 @@ class CollateNote:
         self.insight = insight
         self.handles = handles
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        making.unpickled()
+
     def __call__(self, samples: Any) -> Any:
+        fetch = making.fetched()
         count = len(samples) if self.batched and hasattr(samples, "__len__") else 1
         seen: dict[str, Any] = {}
         threads = _lasting_threads()
         if threads:
             seen["threads"] = threads
         if self.handles is not None:
-            self.journal.note("handles", handles=self.handles.take())
+            self.journal.note("handles", **self.handles.take())
         if self.insight is not None:
             seen = self.insight.of_batch(samples, batched=self.batched)
+        began = making.moment() if fetch is not None else None
         batch = self.inner(samples)
+        if began is not None:
+            seen |= {"fetch": fetch, "collate": making.since(began)}
         cpu, at = time.process_time(), time.monotonic()
         self.journal.note("batch", samples=count, cpu=cpu, at=at, **seen)
         return batch
 
 
-class Handles:
-    """Looks at the handles that a forked worker has from its parent, at its first batches."""
+_QUICK_S = 0.002
 
-    def __init__(self, riders: dict[str, Any]) -> None:
+
+class SizesNote:
+    """A ``collate_fn`` that calls the user's own and notes how much the worker holds.
+
+    A look that is not quick takes at most a third of the time; a note tells what has changed
+    since the last one.
+    """
+
+    def __init__(self, inner: Callable[[Any], Any], journal: Journal, riders: dict[str, Any]):
+        self.inner = inner
+        self.journal = journal
         self.riders = riders
-        self._looks = 0
+        self._known: dict[str, int] = {}
+        self._held: Callable[[], dict[str, int]] | None = None
+        self._batches = 0
+        self._not_before = 0.0
+        self._cost_s = float("inf")
 
-    def take(self) -> dict[str, list[Any]]:
-        """The handles by path, at the start and the 1st, 2nd, 4th, ... batch; else none."""
+    def __call__(self, samples: Any) -> Any:
+        batch = self.inner(samples)
+        self._batches += 1
+        held = self._held = self._held or self._looker()
+        began = time.monotonic()
+        if began >= self._not_before:
+            self._note(held())
+            ended = time.monotonic()
+            self._cost_s = min(self._cost_s, ended - began)
+            self._not_before = ended + (2 * self._cost_s if self._cost_s > _QUICK_S else 0)
+        return batch
+
+    def _looker(self) -> Callable[[], dict[str, int]]:
+        """Looks at what this worker holds; what is imported here is imported once, untimed."""
         from torch.utils.data import get_worker_info
 
-        from pytest_dataloader.diagnose.handles import handles
+        from pytest_dataloader.diagnose.sizes import sizes
+        from pytest_dataloader.diagnose.world import user_modules
+
+        info = get_worker_info()
+        assert info is not None
+        roots, modules = {"dataset": info.dataset, **self.riders}, user_modules()
+        return lambda: sizes(roots, modules)
+
+    def _note(self, held: dict[str, int]) -> None:
+        changed = {path: size for path, size in held.items() if self._known.get(path) != size}
+        self._known = held
+        self.journal.note("sizes", at=time.monotonic(), batches=self._batches, sizes=changed)
+
+
+class Handles:
+    """Looks at the handles and threads that a forked worker has from its parent, at its first
+    batches; for threads also in the modules that held one."""
+
+    def __init__(self, riders: dict[str, Any], modules: list[str] | None = None) -> None:
+        self.riders = riders
+        self.modules = modules or []
+        self._looks = 0
+
+    def take(self) -> dict[str, Any]:
+        """The handles by path, at the start and the 1st, 2nd, 4th, ... batch; else none. Of
+        threads only the paths of those that are not alive here."""
+        from torch.utils.data import get_worker_info
+
+        from pytest_dataloader.diagnose.handles import dead_threads, handles, runs_of
 
         self._looks += 1
         info = get_worker_info()
         if info is None or (self._looks - 1) & (self._looks - 2) > 0:
-            return {}
-        return handles({"dataset": info.dataset, **self.riders})
+            return {"handles": {}}
+        roots = {"dataset": info.dataset, **self.riders}
+        return {
+            "handles": handles(roots),
+            "dead_threads": dead_threads(roots, self.modules),
+            "alive": [runs_of(thread) for thread in threading.enumerate()],
+        }
 
 
 def _lasting_threads() -> list[str]:
@@ -217,6 +297,32 @@ def _offer_stacks() -> bool:
         faulthandler.register(STACK_SIGNAL, file=2, all_threads=True, chain=False)
         return True
     return False
+
+
+def _show_faults() -> None:
+    """Print the Python stack where native code crashes, before torch's own words.
+
+    torch's signal handlers have taken the place of those that faulthandler had; it only installs
+    its own anew when it was disabled, and that puts back what stood there before either.
+    """
+    faulthandler.disable()
+    handlers = getattr(sys.modules.get("torch._C"), "_set_worker_signal_handlers", None)
+    if handlers is not None:
+        handlers()
+    faulthandler.enable(file=2)
+
+
+# Finalizers run in the order of their priorities, from the highest; multiprocessing's own are
+# below this.
+_FIRST_OF_ALL = 1_000
+
+
+def _note_leaving(journal: Journal) -> None:
+    """Note what a worker leaves through: torch lets pass what is no `Exception`, and Python ends
+    the process of a `SystemExit` without a word."""
+    error = sys.exc_info()[1]
+    if error is not None:
+        journal.note("leaving", error="".join(traceback.format_exception(error)))
 
 
 def restore_state(

@@ -22,13 +22,17 @@ KEBAB_CASE = re.compile(r"[a-z]+(-[a-z]+)*")
 CODES_SENTENCE = (
     "The codes are: unpicklable, unpickle-fails, main-only-class, context-bound, heavy-pickle, "
     "arrives-changed, raises, fails-without-workers, fails-with-workers, worker-died, hang, "
-    "unsendable-batch, not-repeatable, differs-by-start-method, depends-on-num-workers, "
+    "unsendable-batch, exception-changed, cuda-in-worker, unpinnable-batch, not-repeatable, differs-by-start-method, depends-on-num-workers, "
     "duplicate-randomness, epochs-identical, epochs-drift, seed-ignored, duplicated-samples, "
     "lost-samples, wrong-length, empty-epoch, empty-worker, silent-truncation, "
-    "stale-worker-state, recursive-start, import-side-effect, slow-import, nested-processes, "
-    "fork-unsafe-handle, fork-unsafe-lock, slow-close, too-many-files, copied-per-worker, "
-    "memory-over-budget, view-of-large-buffer, slow, slow-start, no-speedup, slow-transfer, "
-    "will-break-on-forkserver."
+    "stale-worker-state, rank-overlap, not-resumable, recursive-start, import-side-effect, "
+    "slow-import, nested-processes, "
+    "fork-unsafe-handle, fork-unsafe-lock, fork-unsafe-thread, slow-close, too-many-files, "
+    "leaked-process, leaked-file, leaked-shared-memory, copied-per-worker, "
+    "memory-over-budget, view-of-large-buffer, memory-growth, slow, slow-start, no-speedup, stalls, "
+    "slow-transfer, "
+    "will-break-on-forkserver, listing-order, hash-order, default-encoding, slow-filesystem, "
+    "small-shared-memory, too-many-workers."
 )
 
 FAILS_WITHOUT_WORKERS_PAGE = """\
@@ -77,6 +81,9 @@ def test_the_codes_are_these() -> None:
             "worker-died",
             "hang",
             "unsendable-batch",
+            "exception-changed",
+            "cuda-in-worker",
+            "unpinnable-batch",
         ],
         "determinism": ["not-repeatable", "differs-by-start-method", "depends-on-num-workers"],
         "seeding": ["duplicate-randomness", "epochs-identical", "epochs-drift", "seed-ignored"],
@@ -88,13 +95,32 @@ def test_the_codes_are_these() -> None:
             "empty-worker",
             "silent-truncation",
             "stale-worker-state",
+            "rank-overlap",
+            "not-resumable",
         ],
         "spawning": ["recursive-start", "import-side-effect", "slow-import", "nested-processes"],
-        "fork-safety": ["fork-unsafe-handle", "fork-unsafe-lock"],
-        "hygiene": ["slow-close", "too-many-files"],
-        "memory": ["copied-per-worker", "memory-over-budget", "view-of-large-buffer"],
-        "throughput": ["slow", "slow-start", "no-speedup", "slow-transfer"],
-        "portability": ["will-break-on-forkserver"],
+        "fork-safety": ["fork-unsafe-handle", "fork-unsafe-lock", "fork-unsafe-thread"],
+        "hygiene": [
+            "slow-close",
+            "too-many-files",
+            "leaked-process",
+            "leaked-file",
+            "leaked-shared-memory",
+        ],
+        "memory": [
+            "copied-per-worker",
+            "memory-over-budget",
+            "view-of-large-buffer",
+            "memory-growth",
+        ],
+        "throughput": ["slow", "slow-start", "no-speedup", "stalls", "slow-transfer"],
+        "portability": [
+            "will-break-on-forkserver",
+            "listing-order",
+            "hash-order",
+            "default-encoding",
+        ],
+        "machine": ["slow-filesystem", "small-shared-memory", "too-many-workers"],
     }
 
 
@@ -196,7 +222,7 @@ def test_select_refuses_a_word_that_is_neither() -> None:
     assert str(caught.value) == (
         "'pickleability' is neither a code nor a family; did you mean 'picklability'? "
         "The families are: picklability, runs, determinism, seeding, completeness, spawning, "
-        f"fork-safety, hygiene, memory, throughput, portability. {CODES_SENTENCE}"
+        f"fork-safety, hygiene, memory, throughput, portability, machine. {CODES_SENTENCE}"
     )
 
 

@@ -12,7 +12,7 @@ from pytest_dataloader.checks import completeness
 from pytest_dataloader.checks.asked import Complete
 from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
 from pytest_dataloader.matrix import LoaderConfig
-from pytest_dataloader.observe.facts import RAISED, RunRequest
+from pytest_dataloader.observe.facts import RAISED, REITERATE, RunRequest
 
 TAKE_A_SHARE = (
     "Let each worker take its share in __iter__, by get_worker_info().id and num_workers."
@@ -70,6 +70,7 @@ def test_a_run_of_several_epochs_and_the_same_without_workers() -> None:
     assert completeness.needs(ASKED, question(seeds=(3, 4))) == [
         RunRequest(SPAWN, 3, repeat=1, epochs=3),
         RunRequest(W0, 3, repeat=1, epochs=3),
+        RunRequest(SPAWN, 3, purpose=REITERATE),
     ]
 
 

@@ -22,8 +22,16 @@ from by_hand import (
 
 from pytest_dataloader.checks import runs
 from pytest_dataloader.checks.asked import Runs
-from pytest_dataloader.checks.finding import ERROR, Finding
-from pytest_dataloader.observe.facts import DIED, HUNG, RAISED, RunRequest, UnpicklableFacts
+from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding
+from pytest_dataloader.observe.facts import (
+    DIED,
+    HUNG,
+    RAISED,
+    ArrivalFacts,
+    LastTask,
+    RunRequest,
+    UnpicklableFacts,
+)
 
 STDLIB = sysconfig.get_path("stdlib")
 
@@ -279,7 +287,186 @@ def test_worker_died_without_a_word() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            error("leave", "SystemExit", "3", "/project/words.py:12", function="load"),
+            "it left through SystemExit: 3 in load at /project/words.py:12",
+        ),
+        (
+            error("fault", "Segmentation fault", "", "/project/words.py:12", function="load"),
+            "it crashed with Segmentation fault in load at /project/words.py:12",
+        ),
+    ],
+)
+def test_worker_died_and_left_its_place(told, words) -> None:
+    facts = died(SPAWN, error=told, last_task=LastTask(1, 2, 5, "10, 11"))
+    [finding] = said(question(), facts)
+    assert (finding.code, finding.culprit) == ("worker-died", "/project/words.py:12")
+    assert finding.message == (
+        "expected all workers to live to the end of the epoch, but a worker ended with exit code 3 "
+        f"before its first batch; {words}; worker 1 was making batch 5, of the indices 10, 11"
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "culprit", "words"),
+    [
+        (
+            LastTask(1, 2, 5, "10, 11"),
+            "dataset[10, 11]",
+            "; worker 1 was making batch 5, of the indices 10, 11",
+        ),
+        (LastTask(1, 2, 5), None, "; worker 1 was making batch 5"),
+        (LastTask(0, 2), None, "; worker 0 had made 2 batches of the epoch"),
+    ],
+)
+def test_worker_died_at_a_batch(task, culprit, words) -> None:
+    [finding] = said(question(), died(SPAWN, last_task=task))
+    assert finding.culprit == culprit
+    assert finding.message == (
+        "expected all workers to live to the end of the epoch, but a worker ended with exit code 3 "
+        f"before its first batch{words}"
+    )
+
+
+# exception-changed -------------------------------------------------------------------------------
+
+TWO_ARGUMENTS = ArrivalFacts("RuntimeError", "BadRow(path, line)", "/project/errors.py:4")
+BAD_ROW = error("iterate", "BadRow", "rows.csv:7", "/project/words.py:31", arrival=TWO_ARGUMENTS)
+CHANGED = (
+    "expected a worker's BadRow to arrive as such, but it arrives as RuntimeError, which `except "
+    "BadRow` does not catch: PyTorch makes it anew as BadRow(text), and its constructor is "
+    "BadRow(path, line); raised: BadRow: rows.csv:7 at /project/words.py:31; "
+)
+
+
+def test_an_exception_of_the_users_that_changes_stands_for_the_failure() -> None:
+    plain = error("iterate", "BadRow", "rows.csv:7", "/project/words.py:31")
+    [finding] = said(question(), raised(SPAWN, told=BAD_ROW), raised(W0, told=plain))
+    assert (finding.code, finding.severity) == ("exception-changed", ERROR)
+    assert finding.culprit == "/project/errors.py:4"
+    assert finding.message == f"{CHANGED}with 0 workers it raises the same"
+
+
+def test_what_fails_with_workers_only_is_told_first() -> None:
+    found = said(question(), raised(SPAWN, told=BAD_ROW), run(W0))
+    assert [(f.code, f.severity) for f in found] == [
+        ("fails-with-workers", ERROR),
+        ("exception-changed", WARNING),
+    ]
+    assert found[1].message == f"{CHANGED}with 0 workers it runs to its end"
+
+
+def test_an_exception_of_a_library_that_changes_is_information() -> None:
+    decode = error(
+        "iterate",
+        "UnicodeDecodeError",
+        "bad byte",
+        "/project/words.py:31",
+        arrival=ArrivalFacts("RuntimeError"),
+    )
+    found = said(question(), raised(SPAWN, told=decode))
+    assert [(f.code, f.severity) for f in found] == [
+        ("raises", ERROR),
+        ("exception-changed", INFO),
+    ]
+    assert found[1].message == (
+        "expected a worker's UnicodeDecodeError to arrive as such, but it arrives as RuntimeError, "
+        "which `except UnicodeDecodeError` does not catch: PyTorch makes it anew as "
+        "UnicodeDecodeError(text); raised: UnicodeDecodeError: bad byte at /project/words.py:31; "
+        "with 0 workers it was not run"
+    )
+
+
+def test_an_exception_with_a_message_of_its_own_is_made_by_keyword() -> None:
+    arrival = ArrivalFacts("TypeError", "BadRow(text)", "/project/errors.py:4", keyword=True)
+    told = error("iterate", "BadRow", "x", "/project/words.py:31", arrival=arrival)
+    [finding] = said(question(), raised(SPAWN, told=told))
+    assert "PyTorch makes it anew as BadRow(message=text), and its constructor is" in (
+        finding.message
+    )
+
+
+# cuda-in-worker, unpinnable-batch ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        (
+            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
+            "must use the 'spawn' start method"
+        ),
+        (
+            "Cannot re-initialize XPU in forked subprocess. To use XPU with multiprocessing, you must "
+            "use the 'spawn' start method"
+        ),
+        "CUDA error: initialization error",
+        "CUDA error: invalid resource handle",
+        (
+            "Attempted to send CUDA tensor received from another process; this is not currently "
+            "supported. Consider cloning before sending."
+        ),
+        "_share_filename_: only available on CPU",
+    ],
+)
+def test_a_gpu_in_a_worker_is_known_by_its_words(message) -> None:
+    told = error("iterate", "RuntimeError", message, "/project/words.py:31")
+    [finding] = said(question(), raised(FORK, told=told), raised(SPAWN, told=told), run(W0))
+    assert (finding.code, finding.culprit) == ("cuda-in-worker", "/project/words.py:31")
+    assert finding.message == (
+        f"expected an epoch to its end, got RuntimeError: {message} at /project/words.py:31; with "
+        "0 workers it runs to its end"
+    )
+
+
+def test_a_gpu_that_fails_otherwise_is_no_matter_of_workers() -> None:
+    told = error("iterate", "RuntimeError", "CUDA error: out of memory", "/project/words.py:31")
+    [finding] = said(question(), raised(SPAWN, told=told), raised(W0, told=told))
+    assert finding.code == "raises"
+
+
+def test_a_batch_that_pinning_passes_on_as_it_is() -> None:
+    [finding] = said(question(), run(SPAWN, unpinnable=(("batch[0]", "Graph", "batch[0].x"),)))
+    assert (finding.code, finding.severity) == ("unpinnable-batch", WARNING)
+    assert (finding.culprit, finding.message) == (
+        "batch[0]",
+        (
+            "expected pin_memory=True to pin batch[0].x, but batch[0] is a Graph, which has no "
+            "pin_memory() and is passed on as it is"
+        ),
+    )
+
+
 # hang, unsendable-batch --------------------------------------------------------------------------
+
+
+def test_an_exception_that_cannot_be_sent() -> None:
+    told = error("send", "BadRow", "row 7", "/project/words.py:31", function="__getitem__")
+    part = UnpicklableFacts(
+        "exception",
+        "the class make.<locals>.BadRow, defined inside a function",
+        "AttributeError: Can't pickle local object",
+        "/project/errors.py:4",
+    )
+    facts = run(
+        SPAWN,
+        outcome=HUNG,
+        reason="a batch could not be sent",
+        error=told,
+        unpicklable=(part,),
+    )
+    [finding] = said(question(), facts)
+    assert (finding.code, finding.culprit) == ("unsendable-batch", "/project/words.py:31")
+    assert finding.message == (
+        "expected every exception to be sent, but BadRow is the class make.<locals>.BadRow, "
+        "defined inside a function (defined at /project/errors.py:4), that a worker could not "
+        "pickle: AttributeError: Can't pickle local object; the loader then waits for it for ever, "
+        "and `except BadRow` never sees it; raised: BadRow: row 7 in __getitem__ at "
+        "/project/words.py:31"
+    )
 
 
 def test_hang_says_where_the_worker_stood() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -11,7 +12,17 @@ from pytest_dataloader.checks import throughput
 from pytest_dataloader.checks.asked import Runs, Throughput
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.finding import ERROR, WARNING, Finding, NotJudged
-from pytest_dataloader.observe.facts import TIMED, RateFacts, RunFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    TIMED,
+    MakingFacts,
+    PartFacts,
+    RateFacts,
+    RunFacts,
+    RunRequest,
+    StallFacts,
+    StartupFacts,
+    WorkerFacts,
+)
 
 MORE_WORKERS = (
     "Keep on the dataset, per worker, what one sample can use of the other's work. Then try more "
@@ -28,8 +39,17 @@ NO_WORKERS = (
 )
 
 
-def timed(config):
-    return RunRequest(config, purpose=TIMED, seconds=3.0)
+# A batch whose samples sleep, and one whose collate function computes.
+SLEEPS = MakingFacts(8, PartFacts(0.0804, 0.0004, 0.0, 0.08), PartFacts(1e-4, 1e-4, 0.0, 0.0))
+COLLATES = MakingFacts(8, PartFacts(0.01, 0.01, 0.0, 0.0), PartFacts(0.2, 0.1, 0.08, 0.02))
+WAITS_SIDE_BY_SIDE = (
+    "Fetching waits more than it computes, and workers wait side by side: raise num_workers and "
+    "prefetch_factor, or read fewer and larger pieces from a nearer place. "
+)
+
+
+def timed(config, step_ms=None):
+    return RunRequest(config, purpose=TIMED, seconds=3.0, step_ms=step_ms)
 
 
 def rate(per_s, low=None, high=None, samples=400):
@@ -56,6 +76,7 @@ def said(asked, *facts, config=SPAWN):
         (Throughput(min_batches_per_s=1), [timed(SPAWN)]),
         (Throughput(min_samples_per_s=1), [timed(SPAWN)]),
         (Throughput(min_speedup=1), [timed(SPAWN), timed(W0)]),
+        (Throughput(step_ms=20, max_stall=0.1), [timed(SPAWN, 20)]),
     ],
 )
 def test_what_is_run(asked, requests) -> None:
@@ -122,6 +143,83 @@ def test_samples_that_cannot_be_counted_are_not_judged() -> None:
     ]
 
 
+def test_large_rates_are_told_as_people_read_them() -> None:
+    [finding] = said(Throughput(min_batches_per_s=1e6), pass_of(SPAWN, rate(22791.3, 2e4, 34567)))
+    assert finding.message == (
+        "expected at least 1,000,000 batches/s in the steady state, got 22,790 batches/s (95 % "
+        "interval 20,000 to 34,570) over 100 batches under spawn-w2"
+    )
+
+
+def test_a_slow_pipeline_with_its_measured_cause() -> None:
+    found = dataclasses.replace(rate(50), wait_p50_s=0.001, wait_p99_s=0.4)
+    base = run(SPAWN, making=SLEEPS, pickle_s=0.0002)
+    [finding] = said(Throughput(min_batches_per_s=60), pass_of(SPAWN, found), base)
+    assert finding.culprit == "dataset"
+    assert finding.message == (
+        "expected at least 60 batches/s in the steady state, got 50 batches/s (95 % interval 45 to "
+        "55) over 100 batches under spawn-w2; for a batch a worker takes: fetch 80 ms, collate 0.1 "
+        "ms, transfer 0.2 ms, and the fetch is I/O-bound (0% computing, 100% waiting); most waits "
+        "are short and some long (p50 1 ms, p99 400 ms)"
+    )
+    assert finding.advice == WAITS_SIDE_BY_SIDE + MORE_WORKERS
+
+
+# stalls ------------------------------------------------------------------------------------------
+
+STALL = Throughput(step_ms=20, max_stall=0.1)
+
+
+def stalled(share, low, high, config=SPAWN):
+    stall = StallFacts(20, share, low, high, 120, 3.0, 10, 0.02, 0.03)
+    return RunFacts(timed(config, 20), "warm", "ok", stall=stall)
+
+
+def test_stalls() -> None:
+    base = run(SPAWN, making=COLLATES)
+    assert said(STALL, stalled(0.5, 0.45, 0.55), base) == [
+        Finding(
+            "stalls",
+            ERROR,
+            (SPAWN,),
+            "loader.collate_fn",
+            "expected a loop that is busy for 20 ms a batch to wait at most 0.1 of its time, got "
+            "0.5 (95 % interval 0.45 to 0.55) over 120 batches under spawn-w2; for a batch a "
+            "worker takes: fetch 10 ms, collate 200 ms, and the collate is CPU-bound (83% "
+            "computing, 17% waiting) besides 40% of its time in line for a CPU",
+            BY_NAME["stalls"].mend,
+        )
+    ]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_a_loop_that_waits_little_says_nothing(share) -> None:
+    assert said(STALL, stalled(share, 0.0, 0.3)) == []
+
+
+def test_a_share_whose_budget_is_inside_the_interval_is_not_judged() -> None:
+    assert said(STALL, stalled(0.2, 0.1, 0.3)) == [
+        NotJudged(
+            "a loop that is busy for 20 ms a batch: to wait at most 0.1 of its time expected, got "
+            "0.2 (95 % interval 0.1 to 0.3): too noisy to tell"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ([], "there was no timed pass"),
+        (
+            [RunFacts(timed(SPAWN, 20), "warm", "hung", no_rate_reason="the timed pass hung")],
+            "the timed pass hung",
+        ),
+    ],
+)
+def test_no_share_is_not_judged(facts, why) -> None:
+    assert said(STALL, *facts) == [NotJudged(f"the time that a step waits: {why}")]
+
+
 # slow-start --------------------------------------------------------------------------------------
 
 
@@ -136,6 +234,26 @@ def test_slow_start() -> None:
             READ_LESS,
         )
     ]
+
+
+def test_a_slow_start_of_a_new_interpreter_with_its_parts() -> None:
+    parts = StartupFacts(1.5, 3.25, 0.001, 0.0, 0.05, 0.01, ("mypackage.heavy", 3.2))
+    [finding] = said(Throughput(max_startup_s=2), run(SPAWN, startup_s=4.9, startup=parts))
+    assert finding.culprit == "mypackage.heavy"
+    assert finding.message == (
+        "expected the first batch within 2 s, got it after 4.9 s: interpreter, torch and main "
+        "module 1.5 s, imports (slowest mypackage.heavy, 3.2 s) 3.2 s, unpickling 0.001 s, making "
+        "the batch 0.05 s, bringing it 0.01 s"
+    )
+
+
+def test_a_slow_start_of_a_forked_worker_with_its_parts() -> None:
+    worker = WorkerFacts(0, 1, 0, ready_s=0.02, first_batch_s=3.02)
+    [finding] = said(Throughput(max_startup_s=2), run(SPAWN, startup_s=3.1, workers=(worker,)))
+    assert finding.message == (
+        "expected the first batch within 2 s, got it after 3.1 s: a worker was ready after 0.02 s "
+        "and made the batch in 3 s"
+    )
 
 
 @pytest.mark.parametrize(

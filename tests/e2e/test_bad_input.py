@@ -213,7 +213,7 @@ def markers(run: Runner) -> Session:
             "test_throughput",
             (
                 "dl_throughput: at least one budget must be given: min_batches_per_s, "
-                "min_samples_per_s, min_speedup or max_startup_s"
+                "min_samples_per_s, min_speedup, max_startup_s, or step_ms with max_stall"
             ),
         ),
         (

@@ -131,11 +131,12 @@ def test_a_hang_ends_soon_after_the_deadline(session: Session, name: str) -> Non
 
 def test_a_worker_that_is_killed(session: Session) -> None:
     code, culprit, message = only_finding(session, "TestDies")
-    assert (code, culprit) == ("worker-died", None)
+    assert (code, culprit) == ("worker-died", "dataset[5]")
     assert message.startswith(
         "expected all workers to live to the end of the epoch, but a worker was ended by SIGKILL "
         "(signal 9) "
     )
+    assert "; worker 1 was making batch 5, of the indices 5; with 0 workers " in message
     assert session.runs("test_it.py::TestDies::test_it")["fork-w2"]["outcome"] == "died"
 
 

@@ -176,8 +176,8 @@ def test_noise_is_not_repeatable(session: Session, name: str) -> None:
     test = session.tests[f"TestNoise {name}[fork-w2]"]
     assert test.outcome == "failed"
     assert one_line(test.words).startswith(
-        f"test_it.py::TestNoise::{name} under fork-w2: 1 error error not-repeatable: batch "
-        "[fork-w2] expected seed 0 to give the same batches again, got others: batch 0 is the "
+        f"test_it.py::TestNoise::{name} under fork-w2: 1 error error not-repeatable: "
+        "parts.py:28 [fork-w2] expected seed 0 to give the same batches again, got others: batch 0 is the "
         "first that differs, at batch: first has int64 tensor of shape [4, 4] ["
     )
 
@@ -191,7 +191,7 @@ def test_an_allowed_finding_is_an_expected_failure(session: Session) -> None:
     assert (test.outcome, test.words) == ("xfailed", "noise is what it is for")
     (finding,) = session.findings("test_it.py::TestNoise::test_allowed").values()
     assert (finding["code"], finding["expected"]) == ("not-repeatable", True)
-    assert "  expected not-repeatable: batch [fork-w2]" in session.section
+    assert "  expected not-repeatable: parts.py:28 [fork-w2]" in session.section
 
 
 def test_an_allowed_finding_that_is_gone_fails(session: Session) -> None:

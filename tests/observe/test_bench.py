@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pytest_dataloader.observe import errors
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.facts import RAISED
 from pytest_dataloader.observe.watchdog import RunInterrupted
@@ -43,3 +44,21 @@ def test_what_the_user_s_code_raises_is_an_outcome(error) -> None:
 def test_what_is_meant_for_others_goes_on(error) -> None:
     with pytest.raises(type(error)):
         guarded(error)
+
+
+def test_a_death_that_is_heard_of_while_another_error_is_written_down(monkeypatch) -> None:
+    """torch's handler raises in the main thread, at whatever it is."""
+    written_down = errors.from_exception
+    heard: list[str] = []
+
+    def interrupted(error: BaseException, stage: str) -> Any:
+        heard.append(str(error))
+        if len(heard) == 1:
+            raise RuntimeError("DataLoader worker (pid 3) is killed by signal: Killed.")
+        return written_down(error, stage)
+
+    monkeypatch.setattr(errors, "from_exception", interrupted)
+    bench = guarded(ConnectionResetError("cut off"))
+    assert heard == ["cut off", "DataLoader worker (pid 3) is killed by signal: Killed."]
+    assert bench.error is not None
+    assert bench.error.type == "RuntimeError"

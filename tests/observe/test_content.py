@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import itertools
 import multiprocessing
 import os
 import random
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,8 @@ from pytest_dataloader.observe.facts import (
     OK,
     RAISED,
     TRUE_START,
+    ArrivalFacts,
+    LastTask,
     RunFacts,
     RunRequest,
 )
@@ -279,6 +285,113 @@ def test_a_worker_that_ends_itself(observer) -> None:
     facts = run(observer, FORK, Ending)
     assert (facts.outcome, facts.reason) == (DIED, "a worker ended with exit code 3")
     assert 3 in [w.exit_code for w in facts.workers]
+
+
+def leave() -> None:
+    sys.exit("no such file")  # the line where it leaves
+
+
+def crash() -> None:
+    ctypes.string_at(0)  # the line where it crashes
+
+
+def stop() -> None:
+    os._exit(0)
+
+
+class Faulty(Numbers):
+    """Does something to its worker at the sample 7, in batch 1 of four."""
+
+    def __init__(self, fault: Callable[[], None]) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 7:
+            self.fault()
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "told"),
+    [
+        (leave, "a worker ended with exit code 1", ("leave", "SystemExit", "no such file")),
+        (crash, "a worker was ended by SIGSEGV (signal 11)", ("fault", "Segmentation fault", "")),
+        (stop, "a worker ended with exit code 0", None),
+    ],
+)
+def test_a_worker_that_dies_leaves_its_place(observer, monkeypatch, fault, reason, told) -> None:
+    monkeypatch.setattr(observer, "timeout_s", 1)
+    facts = run(observer, FORK, functools.partial(Faulty, fault))
+    assert (facts.outcome, facts.reason) == (DIED, reason)
+    assert facts.last_task == LastTask(worker_id=1, made=0, batch=1, indices="4, 5, 6, 7")
+    if told is None:
+        assert facts.error is None
+    else:
+        assert facts.error is not None
+        assert (facts.error.stage, facts.error.type, facts.error.message) == told
+        assert facts.error.function == fault.__name__
+        assert "# the line where it " in (facts.error.source or "")
+
+
+def make_local() -> type[Exception]:
+    class Local(Exception):
+        pass
+
+    return Local
+
+
+LOCAL = make_local()
+
+
+def raise_local() -> None:
+    raise LOCAL("not to be sent")
+
+
+class BadRow(Exception):
+    def __init__(self, path: str, line: int) -> None:
+        super().__init__(f"{path}:{line}")
+
+
+def raise_bad_row() -> None:
+    raise BadRow("rows.csv", 7)
+
+
+def test_an_exception_that_cannot_be_sent(observer, monkeypatch) -> None:
+    monkeypatch.setattr(observer, "timeout_s", 10)
+    facts = run(observer, FORK, functools.partial(Faulty, raise_local))
+    assert (facts.outcome, facts.reason) == (HUNG, "a batch could not be sent")
+    assert facts.error is not None
+    assert (facts.error.stage, facts.error.type, facts.error.function) == (
+        "send",
+        "Local",
+        "raise_local",
+    )
+    [part] = facts.unpicklable
+    assert part.path == "exception"
+    assert part.kind == "the class make_local.<locals>.Local, defined inside a function"
+
+
+@BOTH
+def test_an_exception_of_two_arguments(observer, config) -> None:
+    facts = run(observer, config, functools.partial(Faulty, raise_bad_row))
+    assert facts.error is not None
+    assert (facts.error.type, facts.error.message) == ("BadRow", "rows.csv:7")
+    line = BadRow.__init__.__code__.co_firstlineno
+    arrival = ArrivalFacts("RuntimeError", "BadRow(path: 'str', line: 'int') -> 'None'", "", False)
+    told = facts.error.arrival
+    assert told == (replace(arrival, defined=f"{__file__}:{line}") if config.has_workers else None)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_what_pinning_passes_on_is_looked_for_where_it_is_asked(observer, pinned) -> None:
+    facts = run(observer, W0, pin_memory=pinned, collate_fn=Holder)
+    assert facts.unpinnable == ((("batch", "Holder", "batch.items[0]"),) if pinned else ())
+
+
+class Holder:
+    def __init__(self, items: list[torch.Tensor]) -> None:
+        self.items = items
 
 
 def test_a_run_that_hangs(observer, monkeypatch) -> None:

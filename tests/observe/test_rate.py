@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,10 @@ from pytest_dataloader.observe.rate import (
     Repeating,
     alone_on_this_machine,
     measure,
+    measure_stalls,
+    percentile,
     summarise,
+    summarise_stalls,
 )
 
 
@@ -130,6 +134,32 @@ def test_the_rate_lies_in_its_interval(intervals: list[float], samples: int | No
     assert rate.samples == (None if samples is None else samples * len(intervals))
 
 
+def test_the_share_of_waiting_by_hand() -> None:
+    # Five windows of four: shares 1/4 and 3/4 in turns but for the last; 2.776 for 4 degrees.
+    stall = summarise_stalls(30, ([1.0] * 4 + [9.0] * 4) * 2 + [3.0] * 4, [3.0] * 20)
+
+    assert (stall.batches, stall.windows, stall.step_ms) == (20, 5, 30)
+    assert stall.share == pytest.approx(92 / 152)
+    shares = [0.25, 0.75, 0.25, 0.75, 0.5]
+    assert stall.high - stall.share == pytest.approx(2.776 * statistics.stdev(shares) / 5**0.5)
+    assert (stall.wait_p50_s, stall.wait_p99_s) == (3.0, 9.0)
+
+
+def test_a_share_needs_two_windows() -> None:
+    with pytest.raises(NoRate, match="gave 7 batches after the start; a share needs 8"):
+        summarise_stalls(30, [1.0] * 7, [1.0] * 7)
+
+
+def test_a_share_lies_between_0_and_1() -> None:
+    stall = summarise_stalls(30, [0.0] * 8, [1.0] * 8)
+    assert (stall.low, stall.share, stall.high) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("percent", "value"), [(50, 2.0), (75, 3.0), (76, 4.0), (99, 4.0)])
+def test_percentiles(percent: float, value: float) -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], percent) == value
+
+
 # A sampler without an end --------------------------------------------------------------------
 
 
@@ -233,6 +263,23 @@ def test_an_epoch_too_short_to_time_has_no_rate(count: int) -> None:
         measure(loader, 4.0, clock.now, Beats().beat)
 
     assert str(caught.value) == "the epoch gave 0 batches after the start; a rate needs 3"
+
+
+def test_a_busy_consumer_waits_for_what_takes_longer(monkeypatch) -> None:
+    clock = Clock()
+    ticking = itertools.count()
+    monkeypatch.setattr("pytest_dataloader.observe.rate.time.sleep", lambda seconds: None)
+
+    def now() -> float:  # the spinning consumer needs a clock that goes on by itself
+        clock.now_s += 0.001 * (next(ticking) % 2)
+        return clock.now_s
+
+    loader = DataLoader(Timed(clock, 9, 0.3))
+    stall = measure_stalls(loader, 100, 3.0, now, Beats().beat)
+
+    assert stall.share == pytest.approx(0.75, abs=0.01)
+    assert stall.batches == 8
+    assert stall.wait_p50_s == pytest.approx(0.3, abs=0.01)
 
 
 def test_what_the_loader_raises_is_raised() -> None:

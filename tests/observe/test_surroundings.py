@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import random
+import signal
+import subprocess
+import sys
 import warnings
 import weakref
 
@@ -11,7 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_dataloader.observe.surroundings import only_new_garbage, recorded, seeded
+from pytest_dataloader.observe.surroundings import (
+    children_may_die,
+    only_new_garbage,
+    recorded,
+    seeded,
+)
 
 FORK_WARNING = (
     "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child."
@@ -113,3 +121,20 @@ def test_what_was_there_before_is_set_aside_and_given_back() -> None:
     gc.enable()
     gc.collect()
     assert old() is None
+
+
+# Children that end -------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="nobody hears of children here")
+def test_nobody_hears_of_a_child_that_ends() -> None:
+    def raises(_signum: int, _frame: object) -> None:
+        raise RuntimeError("a worker has died")
+
+    before = signal.signal(signal.SIGCHLD, raises)
+    try:
+        with children_may_die():
+            subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+        assert signal.getsignal(signal.SIGCHLD) is raises
+    finally:
+        signal.signal(signal.SIGCHLD, before)

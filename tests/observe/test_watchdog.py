@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -218,3 +219,51 @@ def test_workers_that_are_gone_or_offered_nothing_are_left_alone() -> None:
 
     ask_for_stacks([child.pid], getattr(signal, "SIGUSR2", None))
     ask_for_stacks([os.getpid()], None)
+
+
+# A request to end --------------------------------------------------------------------------------
+
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="there is no such request here")
+
+
+@needs_posix
+def test_a_request_to_end_goes_through_as_ctrl_c_does() -> None:
+    def ask_and_wait() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt) as caught, Watchdog(60, Calls()).watching():
+        ask_and_wait()
+    assert str(caught.value) == "the process was asked to end (SIGTERM)"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert threads() == []
+
+
+@needs_posix
+def test_a_handler_of_the_users_is_left_alone() -> None:
+    asked = Calls()
+    signal.signal(signal.SIGTERM, lambda _signum, _frame: asked())
+    try:
+        with Watchdog(60, Calls()).watching():
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert wait_for(lambda: asked.count)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@needs_posix
+def test_a_process_forked_meanwhile_ends_as_by_default() -> None:
+    context = multiprocessing.get_context("fork")
+    started = context.Event()
+
+    def wait() -> None:
+        started.set()
+        time.sleep(30)
+
+    with Watchdog(60, Calls()).watching():
+        child = context.Process(target=wait)
+        child.start()
+        assert started.wait(20)
+        child.terminate()
+        child.join(20)
+    assert child.exitcode == -signal.SIGTERM

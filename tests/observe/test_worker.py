@@ -136,7 +136,8 @@ def test_a_start_is_noted_before_the_users_function_is_called(
     note(3)
 
     assert seen == [(3, ["start"])]
-    (start,) = read_journal(journal.path)
+    start, init = read_journal(journal.path)
+    assert (init["kind"], init["seconds"] >= 0) == ("init", True)
     assert start["worker"] == 3
     assert began <= start["at"] <= time.monotonic()
     assert start["stacks"] is (STACK_SIGNAL is not None)

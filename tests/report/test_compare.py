@@ -46,8 +46,8 @@ def test_a_rate_whose_interval_lies_below_the_earlier_one() -> None:
         "compared with old.json: 1 pipelines in both, 1 worse, 0 changed",
         "  worse slow: test_a.py::test [spawn-w2]",
         (
-            "      expected at least 85.5 batches/s (the earlier 100 batches/s, 95 % within 95 to 105, "
-            "less 10%), got 50 batches/s, 95 % within 48 to 52"
+            "      expected at least 85.5 batches/s (the earlier 100 batches/s, 95 % within 95 to "
+            "105, less 10%), got 50 batches/s, 95 % within 48 to 52"
         ),
     ]
 

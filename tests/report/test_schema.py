@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -17,9 +18,12 @@ from pytest_dataloader.observe.facts import (
     TIMED,
     EpochFacts,
     LeftBehind,
+    MakingFacts,
+    PartFacts,
     RateFacts,
     RunFacts,
     RunRequest,
+    StallFacts,
     WorkerFacts,
 )
 from pytest_dataloader.report import schema
@@ -215,6 +219,22 @@ def test_what_an_item_tells() -> None:
     assert [(run["repeat"], run["batches_per_s"]) for run in runs] == [(0, 50.0), (1, None)]
 
 
+def test_what_it_takes_to_make_a_batch_and_what_a_busy_loop_waits() -> None:
+    waits = PartFacts(0.1, 0.01, 0.0, 0.09)
+    making = MakingFacts(4, waits, PartFacts(0.1, 0.1, 0.0, 0.0))
+    run = dataclasses.replace(BASE, making=making, pickle_s=0.5)
+    stall = StallFacts(20, 0.5, 0.4, 0.6, 100, 3.0, 10, 0.01, 0.02)
+    told = schema.run_to_dict(run, None, dataclasses.replace(PASS, rate=None, stall=stall))
+    assert told["making"] == {
+        "batches": 4,
+        "fetch": {**dataclasses.asdict(waits), "bound": "I/O-bound"},
+        "collate": {"seconds": 0.1, "cpu_s": 0.1, "queued_s": 0.0, "blocked_s": 0.0}
+        | {"bound": "CPU-bound"},
+        "pickle_s": 0.5,
+    }
+    assert told["stall"] == dataclasses.asdict(stall)
+
+
 def test_what_an_item_tells_whose_start_method_the_platform_lacks() -> None:
     assert schema.told("test_words", FORK, None, lacking=LACKING) == {
         "pipeline": "test_words",
@@ -270,6 +290,15 @@ def test_runs_of_several_pipelines_stay_apart() -> None:
         "test_a": 1,
         "test_b": 1,
     }
+
+
+def test_the_first_recommendation_for_a_pipeline_is_kept() -> None:
+    report = Report()
+    report.add(telling(), "passed", None)
+    assert report.to_dict()["pipelines"] == [{"id": "test_words", "runs": [], "findings": []}]
+    report.add(telling(recommendation={"lines": ["a"]}), "passed", None)
+    report.add(telling(recommendation={"lines": ["b"]}), "passed", None)
+    assert report.to_dict()["pipelines"][0]["recommendation"] == {"lines": ["a"]}
 
 
 def test_findings_of_several_configurations_merge() -> None:

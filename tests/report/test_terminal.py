@@ -124,6 +124,18 @@ checks: 1 ran, 0 skipped, 0 expected to fail, 0 not judged"""
     )
 
 
+def test_a_recommendation() -> None:
+    recommendation = {"lines": ["recommended: DataLoader(dataset, ..., num_workers=2)", "  why"]}
+    assert section(report_of((told("w0", recommendation=recommendation), "passed"))).endswith(
+        """
+test_words.py::test_words: measured by --dl-tune
+  recommended: DataLoader(dataset, ..., num_workers=2)
+    why
+
+checks: 1 ran, 0 skipped, 0 expected to fail, 0 not judged"""
+    )
+
+
 # Counts ------------------------------------------------------------------------------------------
 
 

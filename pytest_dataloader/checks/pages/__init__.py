@@ -11,6 +11,7 @@ from pytest_dataloader.checks.pages import (
     determinism,
     fork_safety,
     hygiene,
+    machine,
     memory,
     picklability,
     portability,
@@ -33,4 +34,5 @@ CODES: tuple[Code, ...] = (
     *memory.CODES,
     *throughput.CODES,
     *portability.CODES,
+    *machine.CODES,
 )

@@ -239,4 +239,82 @@ CODES = (
                     return int(self.epoch)
             """,
     ),
+    Code(
+        name="rank-overlap",
+        family="completeness",
+        title="Several ranks read the same samples",
+        why="""
+            In distributed training each rank has its own loader and its own workers.
+            get_worker_info() knows only the workers of one rank, so a dataset that divides by
+            worker alone gives every rank the whole of the data. A map-style dataset is divided by
+            a DistributedSampler; an iterable dataset must do it itself.
+            """,
+        mend="""
+            Divide by rank * num_workers + worker id over world_size * num_workers.
+            """,
+        before="""
+            class Count(IterableDataset):
+                def __init__(self, rank, world_size):
+                    self.rank, self.world_size = rank, world_size
+
+                def __iter__(self):
+                    info = get_worker_info()
+                    number, workers = (info.id, info.num_workers) if info else (0, 1)
+                    return iter(range(number, 12, workers))
+            """,
+        after="""
+            class Count(IterableDataset):
+                def __init__(self, rank, world_size):
+                    self.rank, self.world_size = rank, world_size
+
+                def __iter__(self):
+                    info = get_worker_info()
+                    number, workers = (info.id, info.num_workers) if info else (0, 1)
+                    number += self.rank * workers
+                    return iter(range(number, 12, workers * self.world_size))
+            """,
+    ),
+    Code(
+        name="not-resumable",
+        family="completeness",
+        title="A loader that was restored from its state does not go on where it stopped",
+        why="""
+            A state_dict is a promise that load_state_dict keeps. It is broken when a part of the
+            position is not in the state (the index within a shard, a buffer for shuffling, the
+            state of a generator), or when __iter__ begins at the start whatever was loaded.
+            Samples then come twice or never after a restart.
+            """,
+        mend="""
+            Put all that decides the next sample into the state, and begin __iter__ from it.
+            """,
+        before="""
+            class Count(IterableDataset):
+                position = 0
+
+                def state_dict(self):
+                    return {"position": self.position}
+
+                def load_state_dict(self, state):
+                    self.position = state["position"]
+
+                def __iter__(self):
+                    for self.position in range(1, 11):
+                        yield self.position
+            """,
+        after="""
+            class Count(IterableDataset):
+                position = 0
+
+                def state_dict(self):
+                    return {"position": self.position}
+
+                def load_state_dict(self, state):
+                    self.position = state["position"]
+
+                def __iter__(self):
+                    for self.position in range(self.position + 1, 11):
+                        yield self.position
+                    self.position = 0
+            """,
+    ),
 )

@@ -85,4 +85,47 @@ CODES = (
                         return index
             """,
     ),
+    Code(
+        name="fork-unsafe-thread",
+        family="fork-safety",
+        title="The pipeline relies on a thread that a fork leaves behind",
+        why="""
+            fork copies the memory of a process and only the thread that calls it. Objects that
+            belong to other threads are there in the worker, but nothing fills the queue or
+            answers the request any more, so whoever waits for them waits for ever. Python warns of
+            forking a process with several threads since 3.12. Under spawn a thread is refused by
+            pickle.
+            """,
+        mend="""
+            Start the thread on first use in the process that uses it, or make the loader's
+            iterator before any thread is started.
+            """,
+        before="""
+            class Fed(Dataset):
+                def __init__(self):
+                    self.queue = queue.Queue(maxsize=1)
+                    threading.Thread(target=self.feed, daemon=True).start()
+
+                def feed(self):
+                    while True:
+                        self.queue.put(1)
+
+                def __getitem__(self, index):
+                    return self.queue.get()
+            """,
+        after="""
+            class Fed(Dataset):
+                queue = None
+
+                def feed(self):
+                    while True:
+                        self.queue.put(1)
+
+                def __getitem__(self, index):
+                    if self.queue is None:
+                        self.queue = queue.Queue(maxsize=1)
+                        threading.Thread(target=self.feed, daemon=True).start()
+                    return self.queue.get()
+            """,
+    ),
 )

@@ -60,4 +60,115 @@ CODES = (
                 return [batch.clone() for batch in loader]
             """,
     ),
+    Code(
+        name="leaked-process",
+        family="hygiene",
+        title="A process or a thread outlives the epoch that caused it",
+        why="""
+            A worker that starts a program and does not wait for it leaves it behind: when the
+            worker ends or is ended, the program goes on and belongs to nobody. It keeps memory,
+            files and the CPU, and a terminal or a CI job may wait for it. A thread that fills a
+            queue waits in put() for ever when a loop breaks off early. What is started once and
+            kept is no leak, and neither are the resource tracker and the fork server.
+            """,
+        mend="""
+            Run programs to their end with subprocess.run and a timeout, or end them and tell
+            threads to stop in a finally.
+            """,
+        before="""
+            class Clips(Dataset):
+                def __len__(self):
+                    return 2
+
+                def __getitem__(self, index):
+                    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"])
+                    return index
+            """,
+        after="""
+            class Clips(Dataset):
+                def __len__(self):
+                    return 2
+
+                def __getitem__(self, index):
+                    subprocess.run([sys.executable, "-c", "pass"], check=True, timeout=60)
+                    return index
+            """,
+    ),
+    Code(
+        name="leaked-file",
+        family="hygiene",
+        title="Files stay open, or temporary ones stay behind, after each epoch",
+        why="""
+            A file object that something still refers to is not closed: one in a list or a cache on
+            the dataset, or in the traceback of an exception that is kept. Each epoch adds some,
+            until the limit of open files of the process is reached, which is 256 on macOS and 1024
+            on many Linux systems. On Windows an open file cannot be deleted or replaced. Temporary
+            files of tempfile.mkstemp and mkdtemp are nobody's to remove; and a forked worker ends
+            without removing the TemporaryDirectory that its dataset holds.
+            """,
+        mend="""
+            Open files and temporary folders in a with statement, and bound every cache of open
+            ones.
+            """,
+        before="""
+            class Texts(Dataset):
+                def __init__(self, paths):
+                    self.paths, self.files = paths, []
+
+                def __len__(self):
+                    return len(self.paths)
+
+                def __getitem__(self, index):
+                    self.files.append(open(self.paths[index], encoding="utf-8"))
+                    return self.files[-1].read()
+            """,
+        after="""
+            class Texts(Dataset):
+                def __init__(self, paths):
+                    self.paths = paths
+
+                def __len__(self):
+                    return len(self.paths)
+
+                def __getitem__(self, index):
+                    with open(self.paths[index], encoding="utf-8") as file:
+                        return file.read()
+            """,
+    ),
+    Code(
+        name="leaked-shared-memory",
+        family="hygiene",
+        title="Shared memory is left behind",
+        why="""
+            A block of multiprocessing.shared_memory lives on POSIX systems until somebody calls
+            unlink(), not until the last user has closed it. One that nobody unlinks takes memory
+            until the resource tracker cleans up at the end of the program, or, where that process
+            was killed, until the machine restarts.
+            """,
+        mend="""
+            Call close() in every process and unlink() in exactly one, in a finally. For batches it
+            is simpler to return tensors: PyTorch moves and frees them itself.
+            """,
+        before="""
+            class Blocks(Dataset):
+                def __len__(self):
+                    return 8
+
+                def __getitem__(self, index):
+                    block = shared_memory.SharedMemory(create=True, size=4096)
+                    block.buf[0] = index
+                    block.close()
+                    return block.name
+            """,
+        after="""
+            class Blocks(Dataset):
+                def __len__(self):
+                    return 8
+
+                def __getitem__(self, index):
+                    block = torch.zeros(4096, dtype=torch.uint8)
+                    block[0] = index
+                    return block
+            """,
+    ),
 )

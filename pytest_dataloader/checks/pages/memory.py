@@ -110,4 +110,41 @@ CODES = (
                     return image[:10, :10].clone()
             """,
     ),
+    Code(
+        name="memory-growth",
+        family="memory",
+        title="A worker's memory grows from epoch to epoch",
+        why="""
+            Something on the dataset, in a module or in a cache takes in each sample and lets none
+            go. With persistent workers, in long epochs and with num_workers=0 it grows until
+            memory runs out and the system kills a process. A cache that is full after the first
+            epoch is no growth. Under fork there is a second cause: reading Python objects writes
+            their reference counts, so pages shared with the main process are copied one by one.
+            """,
+        mend="""
+            Bound the cache (functools.lru_cache with a maxsize, on a function and not on a
+            method), or let go of what was taken in. Hold records in tensors or arrays instead of
+            lists of objects.
+            """,
+        before="""
+            class Watched(Dataset):
+                def __init__(self):
+                    self.seen = []
+
+                def __getitem__(self, index):
+                    sample = torch.full((100_000,), index)
+                    self.seen.append(sample)
+                    return sample
+            """,
+        after="""
+            class Watched(Dataset):
+                def __init__(self):
+                    self.seen = collections.deque(maxlen=8)
+
+                def __getitem__(self, index):
+                    sample = torch.full((100_000,), index)
+                    self.seen.append(sample)
+                    return sample
+            """,
+    ),
 )

@@ -226,4 +226,100 @@ CODES = (
                 return {"x": x - mean, "mean": mean}
             """,
     ),
+    Code(
+        name="exception-changed",
+        family="runs",
+        title="An exception from a worker arrives as another type",
+        why="""
+            PyTorch sends the type of a worker's exception and its traceback as text, and calls the
+            type with that text in the main process. A type whose constructor asks for more than
+            one argument cannot be made that way, and arrives as a RuntimeError. Attributes of the
+            exception never arrive, so 'except BadRow' and what follows it work with num_workers=0
+            only.
+            """,
+        mend="""
+            Give the type a constructor that one string satisfies, and put into the message what
+            the handler needs.
+            """,
+        before="""
+            class BadRow(Exception):
+                def __init__(self, path, line):
+                    super().__init__(f"{path}:{line}")
+
+
+            class Rows(Dataset):
+                def __getitem__(self, index):
+                    raise BadRow("rows.csv", index)
+            """,
+        after="""
+            class BadRow(Exception):
+                pass
+
+
+            class Rows(Dataset):
+                def __getitem__(self, index):
+                    raise BadRow(f"rows.csv:{index}")
+            """,
+    ),
+    Code(
+        name="cuda-in-worker",
+        family="runs",
+        title="A worker uses the GPU",
+        why="""
+            CUDA cannot be used in a forked process once the main process has initialised it:
+            PyTorch raises 'Cannot re-initialize CUDA in forked subprocess', and native code fails
+            with 'CUDA error: initialization error'. Under spawn it works, but each worker takes
+            hundreds of megabytes on the GPU for its own context, and its tensors must be kept
+            alive there until the main process has let go of them.
+            """,
+        mend="""
+            Return tensors on the CPU and move batches to the GPU in the training loop, with
+            pin_memory=True and non_blocking=True. Work that needs the GPU belongs after the loader.
+            """,
+        before="""
+            class Images(Dataset):
+                def __len__(self):
+                    return 8
+
+                def __getitem__(self, index):
+                    return torch.zeros(3, 224, 224, device="cuda")
+            """,
+        after="""
+            class Images(Dataset):
+                def __len__(self):
+                    return 8
+
+                def __getitem__(self, index):
+                    return torch.zeros(3, 224, 224)
+            """,
+    ),
+    Code(
+        name="unpinnable-batch",
+        family="runs",
+        title="pin_memory=True does not reach the tensors of a batch",
+        why="""
+            PyTorch pins tensors, mappings, tuples and sequences of them, and objects with a
+            pin_memory() method. Any other object is passed on as it is, without a word, and its
+            tensors stay in pageable memory: copies to the GPU then block, whatever non_blocking
+            says. The docs say so under 'Memory Pinning'.
+            """,
+        mend="""
+            Give the class a pin_memory() method that pins its tensors and returns the object, or
+            return a dict or a named tuple.
+            """,
+        before="""
+            class Batch:
+                def __init__(self, samples):
+                    self.x = torch.stack(samples)
+            """,
+        after="""
+            class Batch:
+                def __init__(self, samples):
+                    self.x = torch.stack(samples)
+
+                def pin_memory(self):
+                    self.x = self.x.pin_memory()
+                    return self
+            """,
+    ),
 )

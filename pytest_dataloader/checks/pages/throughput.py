@@ -130,6 +130,47 @@ CODES = (
             """,
     ),
     Code(
+        name="stalls",
+        family="throughput",
+        title="A training loop would wait for batches too much of its time",
+        why="""
+            The mean rate is not all: a batch that takes long now and then makes the loop wait if
+            the batches fetched ahead, num_workers * prefetch_factor of them, do not last that
+            long. By default batches are delivered in order, so one slow batch also holds back
+            those that other workers have ready.
+            """,
+        mend="""
+            Raise prefetch_factor, or make the slow samples faster. in_order=False delivers what is
+            ready, at the price of an order that is not repeatable.
+            """,
+        before="""
+            class Uneven(Dataset):
+                def __len__(self):
+                    return 200
+
+                def __getitem__(self, index):
+                    time.sleep(0.4 if index % 50 == 49 else 0.005)
+                    return index
+
+
+            def make_loader():
+                return DataLoader(Uneven(), num_workers=2, prefetch_factor=2)
+            """,
+        after="""
+            class Uneven(Dataset):
+                def __len__(self):
+                    return 200
+
+                def __getitem__(self, index):
+                    time.sleep(0.4 if index % 50 == 49 else 0.005)
+                    return index
+
+
+            def make_loader():
+                return DataLoader(Uneven(), num_workers=2, prefetch_factor=50)
+            """,
+    ),
+    Code(
         name="slow-transfer",
         family="throughput",
         title="Sending a batch from the worker takes longer than it should",
