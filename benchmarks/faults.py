@@ -92,7 +92,8 @@ FAULTS: dict[str, Fault] = {
     "two-arguments": Fault("RaisesTwoArguments", ("exception-changed",)),
     "init": Fault("RaisesAtInit", ("raises",), later=False, persistent=False),
     "len": Fault("RaisesAtLen", ("raises",), later=False, persistent=False),
-    "iter": Fault("RaisesAtIter", ("raises",)),
+    # torch guards the first iter() of a persistent worker, and not the later ones
+    "iter": Fault("RaisesAtIter", ("raises", "worker-died")),
     "worker-init": Fault(
         "Sound", ("fails-with-workers",), loader="worker_init_fn=broken_init", later=False
     ),

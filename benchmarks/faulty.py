@@ -23,7 +23,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 AT = 5
 COUNT = 16
-_LIMIT_BYTES = 1 << 30
+_LIMIT_BYTES = 1 << 28
 
 
 class Numbers(Dataset[Any]):
@@ -238,7 +238,7 @@ class FillsMemory(Numbers):
         resource.setrlimit(resource.RLIMIT_AS, (used + _LIMIT_BYTES, resource.RLIM_INFINITY))
         kept = []
         while True:
-            kept.append(bytearray(1 << 26))
+            kept.append(bytearray(1 << 24))
 
 
 class Shouts(Numbers):

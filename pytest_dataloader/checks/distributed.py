@@ -1,4 +1,4 @@
-"""Distributed jobs: ranks cover the data once, in equally many batches, with streams of their own."""
+"""Distributed jobs: ranks cover the data once, in equally many batches, with own streams."""
 
 from __future__ import annotations
 

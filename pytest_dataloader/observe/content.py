@@ -55,9 +55,7 @@ def run_content(bench: Bench) -> RunFacts:
     return _facts(bench, dog, before, caught)
 
 
-def _run(
-    bench: Bench, context: Any, dog: Watchdog, caught: list[warnings.WarningMessage]
-) -> None:
+def _run(bench: Bench, context: Any, dog: Watchdog, caught: list[warnings.WarningMessage]) -> None:
     with bench.tools.tap.during(), recorded(caught), seeded(bench.request.seed):
         try:
             with dog.watching():

@@ -43,7 +43,8 @@ def dead_workers(
 ) -> tuple[WorkerFacts, ...]:
     """The workers that ended before the run was: those that torch names, or that we found dead.
 
-    A worker of an iterable dataset rightly ends when it has nothing more.
+    A worker rightly ends when the epoch is over, and one of an iterable dataset when it has
+    nothing more.
     """
     pids = set(bench.dead_before) if dog.fired else set()
     named = _PIDS.search(bench.error.message) if bench.error is not None else None
@@ -53,7 +54,8 @@ def dead_workers(
     if not (pids or left) and not dog.fired:
         return tuple(w for w in workers if len(workers) == 1 or _bad_exit_codes((w,)))
     dead = [worker for worker in workers if worker.pid in (pids or left)]
-    may_end = dog.fired and bench.expected is None
+    came = bench.records[-1].batches if bench.records else 0
+    may_end = dog.fired and (bench.expected is None or came >= bench.expected)
     return tuple(w for w in dead if not may_end or w.exit_code not in (0, None) or w.pid in left)
 
 
@@ -146,7 +148,7 @@ def _bad_exit_codes(workers: tuple[WorkerFacts, ...]) -> list[int]:
 
 def _manner_of_death(workers: tuple[WorkerFacts, ...], message: str) -> str:
     codes = _bad_exit_codes(workers)
-    if not codes and len(workers) == 1 and workers[0].exit_code == 0:
+    if not codes and workers and all(worker.exit_code == 0 for worker in workers):
         return "a worker ended with exit code 0"
     if not codes:
         return "a worker ended without a word" if "exited" in message else message

@@ -175,7 +175,7 @@ class CollateNote:
         return batch
 
 
-_QUICK_S = 0.002
+_QUICK_S = 0.01
 
 
 class SizesNote:

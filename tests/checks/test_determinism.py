@@ -133,8 +133,8 @@ def test_a_generator_without_a_seed_is_the_source() -> None:
     assert sources_told(before, after) == (
         rng,
         (
-            "dataset.rng begins in another state in each build: it has no seed; and dataset.order is "
-            "another one in each build"
+            "dataset.rng begins in another state in each build: it has no seed; and dataset.order "
+            "is another one in each build"
         ),
     )
 

@@ -97,8 +97,8 @@ def test_ranks_of_other_lengths() -> None:
     found = said(of_rank(0, 0, 1, 2), of_rank(1, 3))
     assert [finding.message for finding in found] == [
         (
-            "expected equally many batches in each of 2 ranks, got 3, 1: in distributed training the "
-            "ranks with more of them wait for the others for ever"
+            "expected equally many batches in each of 2 ranks, got 3, 1: in distributed training "
+            "the ranks with more of them wait for the others for ever"
         )
     ]
 

@@ -400,8 +400,8 @@ def test_an_exception_with_a_message_of_its_own_is_made_by_keyword() -> None:
             "must use the 'spawn' start method"
         ),
         (
-            "Cannot re-initialize XPU in forked subprocess. To use XPU with multiprocessing, you must "
-            "use the 'spawn' start method"
+            "Cannot re-initialize XPU in forked subprocess. To use XPU with multiprocessing, you "
+            "must use the 'spawn' start method"
         ),
         "CUDA error: initialization error",
         "CUDA error: invalid resource handle",

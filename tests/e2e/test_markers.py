@@ -177,8 +177,8 @@ def test_noise_is_not_repeatable(session: Session, name: str) -> None:
     assert test.outcome == "failed"
     assert one_line(test.words).startswith(
         f"test_it.py::TestNoise::{name} under fork-w2: 1 error error not-repeatable: "
-        "parts.py:28 [fork-w2] expected seed 0 to give the same batches again, got others: batch 0 is the "
-        "first that differs, at batch: first has int64 tensor of shape [4, 4] ["
+        "parts.py:28 [fork-w2] expected seed 0 to give the same batches again, got others: batch 0 "
+        "is the first that differs, at batch: first has int64 tensor of shape [4, 4] ["
     )
 
 

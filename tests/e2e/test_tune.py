@@ -42,10 +42,19 @@ SOURCE = """
     """
 
 
+# A short sweep: passes of a moment, and no more workers than CPUs for a loader that waits.
+SHORT = """
+    from pytest_dataloader import advise
+
+    advise.PASS_S = 0.05
+    advise._WAITING_A_CPU = 1
+    """
+
+
 @pytest.fixture(scope="module")
 def tuned(run: Runner) -> Session:
     options = ("-v", "--dl-tune", "--dl-start-methods=fork", "--dl-num-workers=0")
-    return run({"test_it.py": SOURCE}, *options, "--dl-report=report.json")
+    return run({"test_it.py": SOURCE, "conftest.py": SHORT}, *options, "--dl-report=report.json")
 
 
 def test_a_loop_that_waits_is_told_why(tuned: Session) -> None:

@@ -383,6 +383,7 @@ def test_an_exception_of_two_arguments(observer, config) -> None:
     assert told == (replace(arrival, defined=f"{__file__}:{line}") if config.has_workers else None)
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
 @pytest.mark.parametrize("pinned", [True, False])
 def test_what_pinning_passes_on_is_looked_for_where_it_is_asked(observer, pinned) -> None:
     facts = run(observer, W0, pin_memory=pinned, collate_fn=Holder)

@@ -275,13 +275,13 @@ def errors(observer: Observer, plan: Any, config: LoaderConfig) -> set[str]:
 
 
 many = settings(
-    max_examples=125,
+    max_examples=136,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-few = settings(many, max_examples=22)
-hardly_any = settings(many, max_examples=3)  # each of them truly starts two interpreters
+few = settings(many, max_examples=13)
+hardly_any = settings(many, max_examples=1)  # each of them truly starts two interpreters
 forks = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="fork is not available here"
 )
