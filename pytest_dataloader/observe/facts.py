@@ -486,9 +486,10 @@ class StatefulFacts:
     """Whether a loader gives its state and takes it back, and how the pass that resumes it went.
 
     ``parts`` are the paths of what else has both methods, ``places`` the ``file:line`` of the
-    user's own by path, ``unpicklable`` what in the state will not travel, ``generators`` those that the
-    dataset holds. ``forgotten`` are the fields that a state leaves out, generators apart. ``random_only`` says that nothing differs
-    where each batch begins with the same generators; ``disturbed`` that to ask for the state
+    user's own by path, ``unpicklable`` what in the state will not travel, ``generators`` those
+    that the dataset holds. ``forgotten`` are the fields that a state leaves out, generators
+    apart. ``random_only`` says that nothing differs where each batch begins with the same
+    generators; ``disturbed`` that to ask for the state
     changes what comes.
     """
 
