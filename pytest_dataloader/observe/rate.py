@@ -19,6 +19,8 @@ from pytest_dataloader.observe.facts import RateFacts, StallFacts
 
 _WINDOWS = 10
 _FEWEST_BATCHES = 8
+# A pass ends before its time when the whole 95 % interval is this share of the rate.
+_NARROW, _FIRST_LOOK_S, _LOOK_EVERY_S = 0.04, 1.0, 0.5
 _SLOW_FACTOR = 5.0
 _BATCHES_A_WINDOW = 4
 _SPIN_S = 0.0005
@@ -53,7 +55,8 @@ class Repeating:
 def measure(
     loader: Any, seconds: float, now: Callable[[], float], beat: Callable[[], None]
 ) -> RateFacts:
-    """Time batches for ``seconds``, from after every worker has delivered.
+    """Time batches for ``seconds``, from after every worker has delivered; from one second on only
+    until the interval of the rate is narrow.
 
     A map-style dataset is read through its sampler again and again; an iterable one epoch after
     epoch with its workers kept. Slow loaders get up to five times as long, to yield at least
@@ -134,14 +137,26 @@ class _Timer:
         self.intervals: list[float] = []
         self.busy: list[float] = []
         self.timed_s = 0.0
+        self.next_look_s = _FIRST_LOOK_S
+        self.settled = False
         self.first_s: float | None = None
         self.began = now()
 
     @property
     def over(self) -> bool:
-        if self.timed_s >= self.seconds and len(self.intervals) >= _FEWEST_BATCHES:
+        enough = len(self.intervals) >= _FEWEST_BATCHES
+        if enough and (self.timed_s >= self.seconds or self._is_settled()):
             return True
         return self.timed_s >= self.seconds * _SLOW_FACTOR
+
+    def _is_settled(self) -> bool:
+        """Whether the rate's interval is narrow, looked at every half second from one second on."""
+        if self.consume is None and self.timed_s >= self.next_look_s:
+            self.next_look_s = self.timed_s + _LOOK_EVERY_S
+            found = summarise(self.intervals, None)
+            width = (found.high - found.low) / found.batches_per_s
+            self.settled = found.windows == _WINDOWS and width < _NARROW
+        return self.settled
 
     def epoch(self, batches: Iterator[Any], warm_up: int) -> bool:
         """Time one epoch; False if it was too short to time anything."""

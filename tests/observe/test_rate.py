@@ -313,3 +313,23 @@ def test_another_process_waits_for_its_turn() -> None:
 
     assert other.communicate(timeout=20) == ("alone\n", None)
     assert other.returncode == 0
+
+
+def test_a_pass_ends_when_its_interval_is_narrow() -> None:
+    clock = Clock()
+    even = DataLoader(Timed(clock, 1000, 0.01), batch_size=1)
+    assert measure(even, 3.0, clock.now, lambda: None).duration_s == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_pass_with_a_wide_interval_takes_its_time() -> None:
+    clock = Clock()
+    uneven = DataLoader(Uneven(clock, 1000, 0.01), batch_size=1)
+    assert measure(uneven, 3.0, clock.now, lambda: None).duration_s >= 3.0
+
+
+class Uneven(Timed):
+    """Slower and slower: no window is like another."""
+
+    def __getitem__(self, index: int) -> int:
+        self.seconds *= 1.01
+        return super().__getitem__(index)
