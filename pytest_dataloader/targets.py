@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_dataloader.checks.asked import Asked, NoRecursiveSpawn
+from pytest_dataloader.checks.asked import Asked, Complete, NoRecursiveSpawn, Resumable
 from pytest_dataloader.checks.evidence import Question
 from pytest_dataloader.checks.families import CONFORMANCE, family_of
 from pytest_dataloader.collecting import configurations_of
@@ -55,7 +55,11 @@ def _items(
     for config, one in questions:
         item = TargetItem.from_parent(node, name=f"{family_of(one).name}[{config.id}]")
         state = ItemState(
-            Marked((one,)), config, Question(config, matrix, settings.seeds), settings, pipeline.id
+            Marked(_asked(one)),
+            config,
+            Question(config, matrix, settings.seeds),
+            settings,
+            pipeline.id,
         )
         state.pipeline = pipeline
         state.one_family = True
@@ -64,6 +68,11 @@ def _items(
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
         yield item
+
+
+def _asked(one: Asked) -> tuple[Asked, ...]:
+    """What an item asks: to resume is asked beside completeness, for only few loaders can."""
+    return (one, Resumable(if_stateful=True)) if isinstance(one, Complete) else (one,)
 
 
 def _questions(
@@ -76,7 +85,7 @@ def _questions(
         return
     for config in configurations_of(Marked(), settings):
         for one in CONFORMANCE:
-            if family_of(one).applies(config):
+            if not isinstance(one, Resumable) and family_of(one).applies(config):
                 yield config, one
 
 
