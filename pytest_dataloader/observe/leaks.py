@@ -45,7 +45,7 @@ from pytest_dataloader.observe.facts import (
     RunFacts,
 )
 from pytest_dataloader.observe.holdings import Holdings, holdings, lives, threads
-from pytest_dataloader.observe.surroundings import recorded, seeded
+from pytest_dataloader.observe.surroundings import only_new_garbage, recorded, seeded
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog
 
 ROUNDS = 3
@@ -90,7 +90,14 @@ def run_leaks(bench: Bench) -> RunFacts:
     dog = bench.watchdog()
     course = _Course(bench, context, made.Recorder(bench.journal), dog)
     caught: list[warnings.WarningMessage] = []
-    with bench.tools.tap.during(), recorded(caught), seeded(bench.request.seed):
+    with contextlib.ExitStack() as around:
+        for one in (
+            only_new_garbage(),
+            bench.tools.tap.during(),
+            recorded(caught),
+            seeded(bench.request.seed),
+        ):
+            around.enter_context(one)
         try:
             with dog.watching(), course.recorder.recording():
                 bench.guarded(course.go)
