@@ -182,10 +182,10 @@ def test_a_map_style_dataset_is_read_again_and_again() -> None:
 
     rate = measure(loader, 10.0, clock.now, beats.beat)
 
-    assert (rate.batches, rate.samples) == (20, 40)
+    assert (rate.batches, rate.samples) == (10, 20)  # as many as there are windows: all are alike
     assert rate.batches_per_s == pytest.approx(2.0)
     assert rate.samples_per_s == pytest.approx(4.0)
-    assert rate.duration_s == pytest.approx(10.0)
+    assert rate.duration_s == pytest.approx(5.0)
     assert dataset.epochs == [0]
     assert beats.count == 2
 
@@ -193,8 +193,8 @@ def test_a_map_style_dataset_is_read_again_and_again() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "samples"),
     [
-        ({"batch_size": None}, 20),
-        ({"batch_size": 1}, 20),
+        ({"batch_size": None}, 10),
+        ({"batch_size": 1}, 10),
     ],
 )
 def test_single_samples(kwargs: dict[str, Any], samples: int) -> None:
