@@ -190,7 +190,11 @@ def _is_for_others(error: BaseException) -> bool:
 
 def lost_batch(text: str) -> str | None:
     """The traceback of a queue's feeder thread that could not pickle a batch, if there is one."""
-    for part in text.split("Traceback (most recent call last):")[1:]:
+    header = "Traceback (most recent call last):"
+    parts = text.split(header)
+    for index, part in enumerate(parts[1:], start=1):
         if ", in _feed" in part and "queues.py" in part:
-            return "Traceback (most recent call last):" + part
+            told = header + part
+            # another worker's lines may stand between this header and its exception
+            return told if errors.from_text(told, "send") else header + header.join(parts[index:])
     return None

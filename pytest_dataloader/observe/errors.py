@@ -121,21 +121,28 @@ def _definition(kind: type) -> str | None:
 
 
 def from_text(text: str, stage: str) -> ErrorFacts | None:
-    """Facts of the last traceback in a text, or None if it holds none."""
-    starts = [text.rfind(_HEADER), text.rfind(_WORKER_MESSAGE)]
-    start = max(starts)
-    if start < 0:
-        return None
-    lines = text[start:].splitlines()
-    frames = list(_frames(lines))
-    end = _last_line(lines)
-    if end is None:
-        return None
-    shown = _tail("\n".join(lines[: end + 1]))
-    match = _LAST_LINE.match(lines[end])
+    """Facts of the last traceback in a text, or None if it holds none.
+
+    Processes that fail at once write their lines in turns: where no exception follows the last
+    header, what stands since the header before it is read as one.
+    """
+    start = max(text.rfind(_HEADER), text.rfind(_WORKER_MESSAGE))
+    while start >= 0:
+        first, *rest = text[start:].splitlines()
+        lines = [first, *(line for line in rest if line != _HEADER)]
+        end = _last_line(lines)
+        if end is not None:
+            return _from_lines(lines[: end + 1], stage)
+        start = text.rfind(_HEADER, 0, start)
+    return None
+
+
+def _from_lines(lines: list[str], stage: str) -> ErrorFacts:
+    match = _LAST_LINE.match(lines[-1])
     assert match is not None
     name = match["type"].rpartition(".")[2]
-    return _facts(stage, name, match["message"] or "", shown, frames)
+    shown = _tail("\n".join(lines))
+    return _facts(stage, name, match["message"] or "", shown, _frames(lines))
 
 
 def from_fault(text: str) -> ErrorFacts | None:

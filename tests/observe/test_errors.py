@@ -16,6 +16,7 @@ import pytest
 from torch._utils import ExceptionWrapper
 
 from pytest_dataloader import markers
+from pytest_dataloader.observe.bench import lost_batch
 from pytest_dataloader.observe.errors import (
     belongs_to_user,
     from_exception,
@@ -305,6 +306,23 @@ def test_the_line_is_found_where_two_workers_write_in_turns() -> None:
     woven = "\n".join([*first[:3], *first[:2], *first[3:], *first[2:]])
 
     assert recursive_start_line(woven) == "/home/u/train.py:25"
+
+
+def test_an_exception_is_found_where_two_workers_write_in_turns() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.11/multiprocessing/queues.py", line 244, in _feed',
+        "    obj = _ForkingPickler.dumps(obj)",
+        "AttributeError: Can't pickle local object 'make.<locals>.<lambda>'",
+    ]
+    woven = "\n".join([*lines[:3], *lines[:1], *lines[3:], *lines[1:]])
+    told = from_text(woven, "send")
+    assert told is not None
+    assert (told.type, told.message) == (
+        "AttributeError",
+        "Can't pickle local object 'make.<locals>.<lambda>'",
+    )
+    assert lost_batch(f"a warning\n{woven}") == woven
 
 
 def test_a_refusal_without_a_line_of_the_user_tells_nothing() -> None:
