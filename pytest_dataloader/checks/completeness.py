@@ -10,7 +10,13 @@ from pytest_dataloader.checks.asked import Complete
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import Evidence, Question, samples_of, shown_path
 from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
-from pytest_dataloader.observe.facts import DatasetFacts, EpochFacts, RunFacts, RunRequest
+from pytest_dataloader.observe.facts import (
+    DatasetFacts,
+    DifferenceFacts,
+    EpochFacts,
+    RunFacts,
+    RunRequest,
+)
 
 _DISTRIBUTED = "torch.utils.data.distributed.DistributedSampler"
 
@@ -208,6 +214,35 @@ def epochs_reach_workers(evidence: Evidence, _asked: Complete) -> Iterator[Findi
         yield _finding("stale-worker-state", ERROR, evidence, field, message)
 
 
+def workers_keep_what_they_change(
+    evidence: Evidence, _asked: Complete
+) -> Iterator[Finding | NotJudged]:
+    """Counters and caches that samples change: with workers, each changes a copy of its own."""
+    run, alone = evidence.epochs, evidence.epochs_in_process
+    if run is None or alone is None or not evidence.config.has_workers:
+        return
+    here = {change.path for change in run.changed}
+    kept = [d for d in alone.changed if d.path not in here and not _told_elsewhere(d, alone)]
+    if kept:
+        first = kept[0]
+        also = f"; so are {', '.join(d.path for d in kept[1:4])}" if kept[1:] else ""
+        message = (
+            f"expected what is set as samples are made to be seen where it is read; {first.path} "
+            f"goes from {first.parent} to {first.child} without workers, but workers change copies "
+            f"of their own and the test process keeps {first.parent}{also}"
+        )
+        yield _finding("stale-worker-state", INFO, evidence, first.path, message)
+
+
+def _told_elsewhere(change: DifferenceFacts, alone: RunFacts) -> bool:
+    """Whether a change is a generator's state or stored data, of which seeding tells."""
+    drawn = {one.path for one in alone.randomness}
+    drifted = {one.path for one in alone.drifted}
+    kind = change.child.partition(" ")[0].rpartition(".")[2]
+    generators = ("Generator", "RandomState", "Random")
+    return change.path in drawn | drifted or kind in generators
+
+
 def sampler_covers_the_data(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
     """What a distributed sampler leaves to other ranks, or pads, is information."""
     run = evidence.epochs
@@ -238,6 +273,7 @@ CHECKS = (
     no_epoch_ends_early,
     no_worker_is_idle,
     epochs_reach_workers,
+    workers_keep_what_they_change,
     sampler_covers_the_data,
     distributed.ranks_share_the_data,
     *reiteration.CHECKS,

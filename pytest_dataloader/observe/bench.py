@@ -82,6 +82,7 @@ class Bench:
     dataset: DatasetFacts | None = None
     held_before: dict[str, list[str]] = field(default_factory=dict)
     drifted: tuple[DifferenceFacts, ...] = ()
+    changed: tuple[DifferenceFacts, ...] = ()
     epoch_fields: tuple[str, ...] = ()
     built: tuple[FieldFacts, ...] = ()
     sources: tuple[SourceFacts, ...] = ()

@@ -310,6 +310,7 @@ def _facts(
         world=_world(bench, told),
         randomness=insight.randomness(bench, told),
         drifted=bench.drifted,
+        changed=bench.changed,
         epoch_fields=bench.epoch_fields,
         dataset=bench.dataset,
         built=bench.built,

@@ -594,9 +594,11 @@ class RunFacts:
     recursive_at: str | None = None
     world: tuple[DifferenceFacts, ...] = ()
     # In runs of several epochs: generators; fields of the dataset in this process that an epoch
-    # changed in place; fields that set_epoch changed; and where the dataset's methods stand.
+    # changed in place, and all that it changed; fields that set_epoch changed; and where the
+    # dataset's methods stand.
     randomness: tuple[RandomnessFacts, ...] = ()
     drifted: tuple[DifferenceFacts, ...] = ()
+    changed: tuple[DifferenceFacts, ...] = ()
     epoch_fields: tuple[str, ...] = ()
     dataset: DatasetFacts | None = None
     # What the dataset, the samplers and the global generators held when they had been built; and,

@@ -146,6 +146,9 @@ def after(bench: Bench, loader: Any) -> None:
     held = world.held({"dataset": loader.dataset}, ())
     changed = world.differences(bench.held_before, held, {})
     bench.drifted = tuple(d for d in changed if _is_stored_data(d, bench.epoch_fields))
+    bench.changed = tuple(
+        d for d in changed if d.path.startswith("dataset") and d.path not in bench.epoch_fields
+    )
 
 
 def _is_stored_data(change: DifferenceFacts, epoch_fields: tuple[str, ...]) -> bool:

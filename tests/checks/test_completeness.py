@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from by_hand import FORK, SPAWN, W0, dataset, epochs_run, judged, question
+from by_hand import FORK, SPAWN, W0, dataset, epochs_run, judged, other_in_worker, question
 
 from pytest_dataloader.checks import completeness
 from pytest_dataloader.checks.asked import Complete
@@ -468,3 +468,40 @@ def test_a_sampler_that_shuffles_does_not_hide_it() -> None:
 )
 def test_epochs_that_reach_the_workers_or_need_not(with_workers, without) -> None:
     assert said(with_workers, without) == []
+
+
+# What workers keep to themselves -----------------------------------------------------------------
+
+
+def test_a_counter_that_only_workers_change() -> None:
+    counted = other_in_worker("dataset.seen", "int 0", "int 8")
+    cached = other_in_worker("dataset.cache", "{}", "dict of 8")
+    alone = epochs_run(
+        W0, (1, 2), (1, 2), dataset=dataset(iterable=False), changed=(counted, cached)
+    )
+    facts = (epochs_run(SPAWN, (1, 2), (1, 2), dataset=dataset(iterable=False)), alone)
+    (finding,) = said(*facts)
+    assert (finding.code, finding.severity, finding.culprit) == (
+        "stale-worker-state",
+        INFO,
+        "dataset.seen",
+    )
+    assert finding.message == (
+        "expected what is set as samples are made to be seen where it is read; dataset.seen goes "
+        "from int 0 to int 8 without workers, but workers change copies of their own and the test "
+        "process keeps int 0; so are dataset.cache"
+    )
+
+
+def test_generators_and_stored_data_are_told_elsewhere() -> None:
+    drawn_from = other_in_worker("dataset.rng", "Random <a>", "Random <b>")
+    edited = other_in_worker("dataset.x", "ndarray [1]", "ndarray [2]")
+    alone = epochs_run(
+        W0,
+        (1, 2),
+        (1, 2),
+        dataset=dataset(iterable=False),
+        changed=(drawn_from, edited),
+        drifted=(edited,),
+    )
+    assert said(epochs_run(SPAWN, (1, 2), (1, 2), dataset=dataset(iterable=False)), alone) == []
