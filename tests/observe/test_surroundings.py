@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -103,14 +104,30 @@ def test_a_warning_of_our_own_thread_is_kept_out() -> None:
 # Garbage -----------------------------------------------------------------------------------------
 
 
-def test_what_was_there_before_is_set_aside_and_given_back() -> None:
-    class Node:
-        def __init__(self) -> None:
-            self.self = self
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """No object is set aside, and no collection comes by itself."""
+    frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    gc.disable()
+    _frozen_by_others.cache_clear()
+    yield
+    _frozen_by_others.cache_clear()
+    gc.enable()
+    if frozen:
+        gc.freeze()
 
-    gc.disable()  # for what is in a cycle is freed by a collection alone
+
+class Node:
+    """In a cycle: only a collection frees it."""
+
+    def __init__(self) -> None:
+        self.self = self
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_was_there_before_is_set_aside_and_given_back() -> None:
     old = weakref.ref(Node())
-    assert gc.get_freeze_count() == 0
     with only_new_garbage():
         assert gc.get_freeze_count() > 0
         new = weakref.ref(Node())
@@ -118,23 +135,13 @@ def test_what_was_there_before_is_set_aside_and_given_back() -> None:
         assert new() is None
         assert old() is not None
     assert gc.get_freeze_count() == 0
-    gc.enable()
     gc.collect()
     assert old() is None
 
 
-# Children that end -------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="nobody hears of children here")
-def test_nobody_hears_of_a_child_that_ends() -> None:
-    def raises(_signum: int, _frame: object) -> None:
-        raise RuntimeError("a worker has died")
-
-    before = signal.signal(signal.SIGCHLD, raises)
-    try:
-        with children_may_die():
-            subprocess.run([sys.executable, "-S", "-c", ""], check=True)
-        assert signal.getsignal(signal.SIGCHLD) is raises
-    finally:
-        signal.signal(signal.SIGCHLD, before)
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_others_have_frozen_stays_frozen() -> None:
+    gc.freeze()
+    with only_new_garbage():
+        pass
+    assert gc.get_freeze_count() > 0
