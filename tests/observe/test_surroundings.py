@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pytest_dataloader.observe.surroundings import (
+    _frozen_by_others,
     children_may_die,
     only_new_garbage,
     recorded,
@@ -114,6 +115,7 @@ def nothing_frozen() -> Iterator[None]:
     yield
     _frozen_by_others.cache_clear()
     gc.enable()
+    gc.unfreeze()
     if frozen:
         gc.freeze()
 
@@ -145,3 +147,20 @@ def test_what_others_have_frozen_stays_frozen() -> None:
     with only_new_garbage():
         pass
     assert gc.get_freeze_count() > 0
+
+
+# Children that end -------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="nobody hears of children here")
+def test_nobody_hears_of_a_child_that_ends() -> None:
+    def raises(_signum: int, _frame: object) -> None:
+        raise RuntimeError("a worker has died")
+
+    before = signal.signal(signal.SIGCHLD, raises)
+    try:
+        with children_may_die():
+            subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+        assert signal.getsignal(signal.SIGCHLD) is raises
+    finally:
+        signal.signal(signal.SIGCHLD, before)
