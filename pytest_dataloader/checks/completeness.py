@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from pytest_dataloader.checks import distributed, reiteration
 from pytest_dataloader.checks.asked import Complete
 from pytest_dataloader.checks.catalogue import BY_NAME
-from pytest_dataloader.checks.evidence import Evidence, Question, samples_of, shown_path
+from pytest_dataloader.checks.evidence import (
+    Evidence,
+    Question,
+    samples_of,
+    shown_path,
+    shows_generator,
+)
 from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
 from pytest_dataloader.observe.facts import (
     DatasetFacts,
@@ -238,9 +244,7 @@ def _told_elsewhere(change: DifferenceFacts, alone: RunFacts) -> bool:
     """Whether a change is a generator's state or stored data, of which seeding tells."""
     drawn = {one.path for one in alone.randomness}
     drifted = {one.path for one in alone.drifted}
-    kind = change.child.partition(" ")[0].rpartition(".")[2]
-    generators = ("Generator", "RandomState", "Random")
-    return change.path in drawn | drifted or kind in generators
+    return change.path in drawn | drifted or shows_generator(change.child)
 
 
 def sampler_covers_the_data(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:

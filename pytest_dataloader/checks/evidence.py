@@ -179,7 +179,16 @@ def unlike_builds(one: RunFacts, other: RunFacts) -> list[FieldFacts]:
 
 def is_generator(field: FieldFacts) -> bool:
     """Whether a field is a generator of random numbers, by its kind."""
-    return field.shown.split(" ")[0].rpartition(".")[2] in ("Generator", "RandomState", "Random")
+    return shows_generator(field.shown)
+
+
+def shows_generator(shown: str) -> bool:
+    """Whether what is shown of a value is that of a generator of random numbers."""
+    return shown.split(" ", maxsplit=1)[0].rpartition(".")[2] in (
+        "Generator",
+        "RandomState",
+        "Random",
+    )
 
 
 def told_source(source: SourceFacts) -> str:

@@ -55,10 +55,7 @@ def held(roots: Mapping[str, Any], modules: Iterable[str]) -> dict[str, Held]:
     ``roots`` are objects by the name that their paths begin with; ``modules`` are looked at
     where they are imported already.
     """
-    found: dict[str, Held] = {}
-    for path, value in roots.items():
-        for inner, item in fields(path, value):
-            found[inner] = _held(item)
+    found = held_fields(roots)
     for path, value in module_globals(modules):
         found[path] = _held(value)
     found |= _environment()

@@ -17,7 +17,6 @@ from pytest_dataloader.diagnose.world import fields
 from pytest_dataloader.observe.digest import Walk, digest
 
 _MOST_PARTS = 1_000
-GLOBAL_STATES = ("random", "numpy.random", "torch")
 
 
 class Insight:

@@ -41,7 +41,7 @@ DOCKER_MOUNTS = r"""
 overlay / overlay rw,relatime,lowerdir=/var/lib/docker/l/A,upperdir=/var/lib/docker/b 0 0
 shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k 0 0
 /dev/vda1 /etc/hosts ext4 rw,relatime 0 0
-grpcfuse /work fuse.grpcfuse rw,nosuid,nodev,relatime,user_id=0,group_id=0,allow_other 0 0
+grpcfuse /project fuse.grpcfuse rw,nosuid,nodev,relatime,user_id=0,group_id=0,allow_other 0 0
 /run/host_mark/Users /src fakeowner rw,nosuid,nodev,relatime,fakeowner 0 0
 """
 CLUSTER_MOUNTS = r"""
@@ -86,7 +86,7 @@ def place(table: str, path: str, wsl: int | None = None) -> str:
         (WSL1_MOUNTS, "/mnt/c/data", 1, WINDOWS_DRIVE),
         (WSL1_MOUNTS, "/home/me", 1, LOCAL),
         (DOCKER_MOUNTS, "/opt/data", None, LOCAL),
-        (DOCKER_MOUNTS, "/work/data", None, HOST),
+        (DOCKER_MOUNTS, "/project/data", None, HOST),
         (DOCKER_MOUNTS, "/src", None, HOST),
         (CLUSTER_MOUNTS, "/data/images", None, NETWORK),
         (CLUSTER_MOUNTS, "/data/hot/images", None, MEMORY),

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_dataloader.checks.evidence import GLOBAL_STATES
 from pytest_dataloader.observe.digest import digest
-from pytest_dataloader.observe.ride import GLOBAL_STATES, Insight
+from pytest_dataloader.observe.ride import Insight
 
 
 class Holder:
