@@ -17,11 +17,22 @@ from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.observer import Observer
 from pytest_dataloader.pipeline import Pipeline
 
-W0 = LoaderConfig(None, 0)
-FORK = LoaderConfig("fork", 2)
 needs_fork = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="fork is not available here"
 )
+needs_forkserver = pytest.mark.skipif(
+    "forkserver" not in multiprocessing.get_all_start_methods(),
+    reason="forkserver is not available here",
+)
+W0 = LoaderConfig(None, 0)
+FORK = LoaderConfig("fork", 2)
+SPAWN = LoaderConfig("spawn", 2)
+FORKSERVER = LoaderConfig("forkserver", 2)
+WITH_WORKERS = [
+    pytest.param(FORK, marks=needs_fork),
+    SPAWN,
+    pytest.param(FORKSERVER, marks=needs_forkserver),
+]
 LEFT = (
     "expected each of the 12 samples once after an epoch that was left at 6 samples, got 6 "
     "samples, 6 never came; {} keeps the position of an iterator"
@@ -148,7 +159,7 @@ def told(
     observer: Observer, make: Any, config: LoaderConfig = W0
 ) -> list[tuple[str, str, str, str]]:
     pipeline = Pipeline(repr(make), make_loader=make)
-    about = Question(config, (W0, FORK))
+    about = Question(config, (W0, config))
     seen = judge(pipeline, about, (Complete(),), observer, timed=False, one_family=True)
     return [(f.code, f.severity, f.culprit, f.message) for f in seen.findings]
 
@@ -171,10 +182,10 @@ def busy_rows(num_workers: int) -> Any:
     return DataLoader(Rows(augment=True), shuffle=True, num_workers=num_workers, **more)
 
 
-@needs_fork
+@pytest.mark.parametrize("config", WITH_WORKERS, ids=str)
 @pytest.mark.parametrize("make", [busy, busy_rows])
-def test_sound_persistent_workers(observer: Observer, make: Any) -> None:
-    assert told(observer, make, FORK) == []
+def test_sound_persistent_workers(observer: Observer, make: Any, config: LoaderConfig) -> None:
+    assert told(observer, make, config) == []
 
 
 def test_a_position_on_the_dataset(observer: Observer) -> None:
@@ -193,16 +204,18 @@ def fresh_workers(num_workers: int) -> Any:
     return DataLoader(Positioned(), batch_size=2, num_workers=num_workers)
 
 
-@needs_fork
-def test_a_position_in_persistent_workers(observer: Observer) -> None:
-    assert told(observer, persistent, FORK) == [
+@pytest.mark.parametrize("config", WITH_WORKERS, ids=str)
+def test_a_position_in_persistent_workers(observer: Observer, config: LoaderConfig) -> None:
+    assert told(observer, persistent, config) == [
         ("lost-samples", "error", "dataset.position", LEFT.format("dataset.position"))
     ]
 
 
-@needs_fork
-def test_workers_that_start_afresh_have_no_position(observer: Observer) -> None:
-    assert told(observer, fresh_workers, FORK) == []
+@pytest.mark.parametrize("config", WITH_WORKERS, ids=str)
+def test_workers_that_start_afresh_have_no_position(
+    observer: Observer, config: LoaderConfig
+) -> None:
+    assert told(observer, fresh_workers, config) == []
 
 
 def test_a_dataset_that_is_its_own_iterator(observer: Observer) -> None:
