@@ -11,8 +11,10 @@ from pytest_dataloader.checks.families import family_of
 from pytest_dataloader.checks.finding import Finding, NotJudged, merged
 from pytest_dataloader.checks.runs import SLOW_CLOSE_S
 from pytest_dataloader.matrix import LoaderConfig, lacking
+from pytest_dataloader.observe import ranks
 from pytest_dataloader.observe.facts import (
     GROWTH,
+    HUNG,
     LEAKS,
     PERTURBED,
     REITERATE,
@@ -26,6 +28,9 @@ from pytest_dataloader.pipeline import Pipeline, Script
 
 #: Passes whose epochs are no plain ones, and not told of in the report.
 _UNREPORTED = (PERTURBED, GROWTH, LEAKS, RESUME, REITERATE)
+
+#: Passes of several epochs, whatever their requests say.
+_EPOCHS = (GROWTH, LEAKS, RESUME, REITERATE)
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,9 @@ def judge(
     and what rests on the run is not judged.
     """
     asked = tuple(asked) if one_family else with_runs(asked, pipeline)
+    pipeline = _in_a_job(pipeline, question, asked, observer)
     requests = _observe(pipeline, question, asked, observer, timed=timed)
-    evidence = Evidence(question, {r: observer.observe(pipeline, r) for r in requests})
+    evidence = Evidence(question, _facts(pipeline, requests, observer))
     findings: list[Finding] = []
     not_judged: dict[str, set[str]] = {}
     for one in asked:
@@ -86,22 +92,48 @@ def judge(
     )
 
 
+def _in_a_job(
+    pipeline: Pipeline | Script, question: Question, asked: Iterable[Asked], observer: Observer
+) -> Pipeline | Script:
+    """The pipeline in a job of one rank, where it is asked about ranks and cannot be built
+    without a job."""
+    about_ranks = any(getattr(one, "world_size", None) for one in asked)
+    if isinstance(pipeline, Script) or not about_ranks or question.config.num_workers is None:
+        return pipeline
+    base = observer.observe(pipeline, question.base())
+    return pipeline.of_a_job() if ranks.lacks_a_job(base.error) else pipeline
+
+
+def _facts(
+    pipeline: Pipeline | Script, requests: Iterable[RunRequest], observer: Observer
+) -> dict[RunRequest, RunFacts]:
+    """The facts of all runs; after one of several epochs that hangs, the others would as well."""
+    facts: dict[RunRequest, RunFacts] = {}
+    for request in requests:
+        hung = any(f.outcome == HUNG and _goes_on(r) for r, f in facts.items())
+        if not (hung and _goes_on(request)):
+            facts[request] = observer.observe(pipeline, request)
+    return facts
+
+
+def _goes_on(request: RunRequest) -> bool:
+    """Whether a run comes to a second epoch."""
+    return request.epochs > 1 or request.purpose in _EPOCHS
+
+
 def _left_out(evidence: Evidence, asked: Iterable[Asked]) -> Iterator[tuple[str, str]]:
-    """The families that lack runs, and why: the base run's workers took too long to end."""
+    """The families that lack runs, and why: a run took too long to end, or never did."""
     base = evidence.base
-    if base is None or not base.ok or closing_seconds(base) <= SLOW_CLOSE_S:
+    if base is None or not base.ok:
         return
-    seconds = closing_seconds(base)
+    seconds, why = closing_seconds(base), "a run of several epochs hung, and others would as well"
+    if seconds > SLOW_CLOSE_S:
+        why = f"its workers take {seconds:.3g} s to end, and would in every further run"
     for one in asked:
         family = family_of(one)
-        if any(
-            request not in evidence.runs
-            for request in _unique(family.needs(one, evidence.question))
-        ):
-            yield (
-                family.name,
-                f"its workers take {seconds:.3g} s to end, and would in every further run",
-            )
+        needed = _unique(family.needs(one, evidence.question))
+        if any(request not in evidence.runs for request in needed):
+            yield family.name, why
 
 
 def _found(evidence: Evidence, asked: Asked) -> Iterator[Finding | NotJudged]:

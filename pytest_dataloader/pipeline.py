@@ -42,6 +42,7 @@ class Pipeline:
     Exactly one of ``dataset``, ``make_dataset``, ``loader`` and ``make_loader`` is set.
     Pipelines of one ``key`` are the same and share their runs. ``sample_key`` is the user's
     function from a sample to its identity. ``target`` is what the pipeline was imported by.
+    With ``in_a_job`` all its runs are those of a distributed job, of one rank if none is asked for.
     ``loader_kwargs`` are the arguments of `torch.utils.data.DataLoader`, or a function that
     returns them and may take ``num_workers``.
     """
@@ -57,6 +58,7 @@ class Pipeline:
     key: Any = None
     sample_key: Callable[[Any], Any] | None = None
     target: Target | None = None
+    in_a_job: bool = False
 
     def __post_init__(self) -> None:
         self.key = self.id if self.key is None else self.key
@@ -67,6 +69,12 @@ class Pipeline:
     def rebuilds(self) -> bool:
         """Whether each run starts from a dataset built from scratch."""
         return self.make_dataset is not None or self.make_loader is not None
+
+    def of_a_job(self) -> Pipeline:
+        """The same pipeline in a distributed job; it shares no runs with this one."""
+        other = copy.copy(self)
+        other.key, other.in_a_job = ("in a job", self.key), True
+        return other
 
     def build(
         self, config: LoaderConfig, context: BaseContext | None, *, keep: bool = True

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_dataloader.checks.asked import (
+    Complete,
     Deterministic,
     NoRecursiveSpawn,
     Picklable,
@@ -262,6 +263,15 @@ def test_what_further_runs_would_have_told_is_not_judged_where_workers_end_late(
     assert verdict.not_judged == ("its workers take 10.2 s to end, and would in every further run",)
     assert verdict.nothing_judged
     assert observer.ran == [("spawn-w2", 0, 0, CONTENT)]
+
+
+def test_after_a_run_of_several_epochs_that_hangs_no_other_is_made() -> None:
+    hung = RunFacts(Question(SPAWN, MATRIX).epochs(), "warm", "hung", "no batch for 4 s")
+    observer = FakeObserver(hung)
+    verdict = judged(observer, Complete(), Deterministic(), timed=False)
+    assert [(r.purpose, r.epochs) for r in observer.asked if r.epochs > 1] == [(CONTENT, 3)]
+    assert {r.purpose for r in observer.asked} == {CONTENT}
+    assert "a run of several epochs hung, and others would as well" in verdict.not_judged
 
 
 # Scripts -----------------------------------------------------------------------------------------

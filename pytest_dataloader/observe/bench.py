@@ -62,6 +62,8 @@ class Bench:
     outcome: str = OK
     before: frozenset[BaseProcess] = frozenset()
     workers_started: list[BaseProcess] = field(default_factory=list)
+    # Those of epochs that are over, where each epoch starts its own.
+    workers_of_before: frozenset[BaseProcess] = frozenset()
     memory: dict[int, processes.Memory] = field(default_factory=dict)
     peak: dict[int, int] = field(default_factory=dict)
     first_unique: dict[int, int] = field(default_factory=dict)
@@ -103,6 +105,12 @@ class Bench:
     def told(self) -> list[dict[str, Any]]:
         """What the workers have noted in the journal."""
         return worker.read_journal(self.journal.path)
+
+    @property
+    def working(self) -> list[BaseProcess]:
+        """The workers of the epoch that goes on, dead or alive."""
+        started = dict.fromkeys([*self.workers_started, *processes.new_children(self.before)])
+        return [process for process in started if process not in self.workers_of_before]
 
     def choose_start(self) -> Any:
         """Note the kind of start; the context for it."""
@@ -170,7 +178,7 @@ class Bench:
     def end_workers(self) -> None:
         """Ask the stuck workers where they stand, then end them."""
         ready = {n["pid"] for n in self.told if n["kind"] == "start" and n["stacks"]}
-        ours = self.workers_started or processes.new_children(self.before)
+        ours = self.working
         alive = [process for process in ours if process.is_alive()]
         self.dead_before = frozenset(process.pid or 0 for process in ours if process not in alive)
         pids = [process.pid for process in alive if process.pid is not None]

@@ -129,6 +129,8 @@ def _one_epoch(bench: Bench, loader: Any, epoch: int, dog: Watchdog) -> None:
     bench.stage = "start"
     record = EpochRecord(epoch=epoch)
     bench.records.append(record)
+    if not loader.persistent_workers:
+        bench.workers_of_before = frozenset(bench.workers_started)
     if bench.request.epochs > 1:
         insight.tell_epoch(bench, loader, epoch)
     else:

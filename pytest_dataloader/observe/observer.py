@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_dataloader.matrix import LoaderConfig
-from pytest_dataloader.observe import clock, worker
+from pytest_dataloader.observe import clock, ranks, worker
 from pytest_dataloader.observe.bench import Bench, Tools
 from pytest_dataloader.observe.content import run_content
 from pytest_dataloader.observe.facts import (
@@ -83,7 +84,8 @@ class Observer:
         journal = worker.Journal(str(self.folder / f"run-{self._runs}"))
         began = clock.now()
         try:
-            facts = _RUNNERS[request.purpose](Bench(self._tools(), pipeline, request, journal))
+            with _job_of(pipeline, request):
+                facts = _RUNNERS[request.purpose](Bench(self._tools(), pipeline, request, journal))
         finally:
             journal.close()
             Path(journal.path).unlink(missing_ok=True)
@@ -114,6 +116,14 @@ class Observer:
         if request.purpose == CONTENT:
             self._truly_started.add(key)
         return self.starter.context(request.config.start_method, repeat=repeat)
+
+
+def _job_of(
+    pipeline: Pipeline | Script, request: RunRequest
+) -> contextlib.AbstractContextManager[None]:
+    """A job of one rank around the run of a pipeline that needs a job, if it is no rank already."""
+    alone = isinstance(pipeline, Pipeline) and pipeline.in_a_job and request.rank is None
+    return ranks.as_rank(0, 1) if alone else contextlib.nullcontext()
 
 
 def _run_script(bench: Bench) -> RunFacts:

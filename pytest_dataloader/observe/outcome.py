@@ -73,7 +73,7 @@ def last_task(bench: Bench, dead: tuple[WorkerFacts, ...]) -> LastTask | None:
     made = sum(note["at"] >= record.began for note in notes)
     if bench.expected is None or not bench.in_order:
         return LastTask(worker.worker_id or 0, made)
-    batch = (worker.worker_id or 0) + made * len(bench.workers_started)
+    batch = (worker.worker_id or 0) + made * len(bench.working)
     given = dict(record.recent) if record.indices is None else dict(enumerate(record.indices))
     indices = given.get(batch)
     return LastTask(worker.worker_id or 0, made, batch, _short(indices))

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
 
 class NoRanks(RuntimeError):
     """Ranks cannot be simulated here; the message says why."""
@@ -28,17 +30,20 @@ def as_rank(rank: int | None, world_size: int | None) -> Iterator[None]:
         yield
 
 
+def lacks_a_job(error: Any) -> bool:
+    """Whether a build failed because it asks for what only a process of a job has: the process
+    group, by torch's own words, or a variable of torchrun."""
+    if error is None:
+        return False
+    missing = error.type == "KeyError" and error.message.strip("'\"") in _VARIABLES
+    return missing or "process group has not been initialized" in error.message
+
+
 @contextlib.contextmanager
 def _environment(rank: int, world_size: int) -> Iterator[None]:
     """The variables that torchrun sets (PyTorch docs, torchrun, "Environment variables")."""
-    told = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "WORLD_SIZE": world_size,
-        "LOCAL_WORLD_SIZE": world_size,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-    }
+    values = (rank, rank, world_size, world_size, "127.0.0.1", "29500")
+    told = dict(zip(_VARIABLES, values, strict=True))
     before = {name: os.environ.get(name) for name in told}
     os.environ.update({name: str(value) for name, value in told.items()})
     try:

@@ -334,6 +334,45 @@ def test_a_worker_that_dies_leaves_its_place(observer, monkeypatch, fault, reaso
         assert "# the line where it " in (facts.error.source or "")
 
 
+class FaultyLater(Faulty):
+    """Sound in the first epoch, of which persistent workers know only that they saw the sample."""
+
+    epoch = met = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __getitem__(self, index: int) -> Any:
+        self.met += index == 7
+        later = self.epoch or self.met > 1
+        return super().__getitem__(index) if later else Numbers.__getitem__(self, index)
+
+
+def sleep() -> None:
+    time.sleep(3600)
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "reason"),
+    [
+        (sleep, HUNG, "no batch for 1 s"),
+        (stop, DIED, "a worker ended with exit code 0"),
+        (crash, DIED, "a worker was ended by SIGSEGV (signal 11)"),
+    ],
+)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_fault_in_a_later_epoch(
+    observer, monkeypatch, *, persistent, fault, outcome, reason
+) -> None:
+    """The workers of the first epoch have ended rightly, or are the same."""
+    monkeypatch.setattr(observer, "timeout_s", 1)
+    made = functools.partial(FaultyLater, fault)
+    facts = run(observer, FORK, made, epochs=2, persistent_workers=persistent)
+    assert (facts.outcome, facts.reason, facts.epochs[0].batches) == (outcome, reason, 3)
+    if outcome == DIED:
+        assert facts.last_task == LastTask(worker_id=1, made=0, batch=1, indices="4, 5, 6, 7")
+
+
 def make_local() -> type[Exception]:
     class Local(Exception):
         pass

@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.utils.data import Dataset
+import torch
+from torch import distributed
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
+from pytest_dataloader.checks.asked import Complete
+from pytest_dataloader.checks.evidence import Question
+from pytest_dataloader.judge import judge
 from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.facts import (
     IN_PROCESS,
@@ -144,3 +150,25 @@ def test_without_warm_starts_every_start_is_true() -> None:
         assert starts(observer, RunRequest(SPAWN), RunRequest(SPAWN, repeat=1)) == [TRUE_START] * 2
     finally:
         observer.close()
+
+
+# A job of one ------------------------------------------------------------------------------------
+
+
+def shared_out(num_workers: int) -> Any:
+    """Cannot be made outside of a distributed job."""
+    numbers = TensorDataset(torch.arange(8))
+    return DataLoader(numbers, sampler=DistributedSampler(numbers), num_workers=num_workers)
+
+
+@pytest.mark.parametrize(
+    ("asked", "codes"),
+    [((Complete(world_size=2),), []), ((Complete(),), ["raises"])],
+)
+def test_a_pipeline_that_needs_a_job_is_judged_in_one_where_ranks_are_asked_for(
+    observer: Observer, asked: Any, codes: list[str]
+) -> None:
+    pipeline = Pipeline("shared-out", make_loader=shared_out)
+    verdict = judge(pipeline, Question(W0, (W0,)), asked, observer, timed=False)
+    assert ([f.code for f in verdict.findings], verdict.not_judged) == (codes, ())
+    assert not distributed.is_initialized()

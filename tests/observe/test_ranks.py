@@ -12,7 +12,8 @@ from torch import distributed
 from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-from pytest_dataloader.observe.ranks import NoRanks, as_rank, place
+from pytest_dataloader.observe.errors import from_exception
+from pytest_dataloader.observe.ranks import NoRanks, as_rank, lacks_a_job, place
 
 NUMBERS = torch.utils.data.TensorDataset(torch.arange(8))
 
@@ -54,6 +55,26 @@ def test_a_group_that_exists_is_left_alone() -> None:
             "torch.distributed has a process group already, in the test process"
         )
         assert distributed.get_world_size() == 2
+
+
+@pytest.mark.parametrize(
+    ("ask", "lacks"),
+    [
+        (lambda: DistributedSampler(NUMBERS), True),
+        (distributed.get_world_size, True),
+        (lambda: os.environ["LOCAL_RANK"], True),
+        (lambda: os.environ["DATA_ROOT_OF_OURS"], False),
+        (lambda: {}["rank"], False),
+    ],
+)
+def test_what_only_a_process_of_a_job_has(monkeypatch, ask, lacks) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    told = None
+    try:
+        ask()
+    except Exception as error:
+        told = from_exception(error, "build")
+    assert lacks_a_job(told) is lacks
 
 
 # The rank's own sampler --------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def _selected(
     request: pytest.FixtureRequest, listed: dict[str, tuple[str, Any]], test: Any
 ) -> list[str]:
     """Those targets whose tests are selected, and whose library is there."""
-    items = [i for i in request.session.items if getattr(i, "originalname", "") == test.__name__]
+    items = [i for i in request.session.items if getattr(i, "function", None) is test]
     names = {item.callspec.params["target"] for item in items}  # type: ignore[attr-defined]
     return [t for t, (library, _) in listed.items() if t in names and find_spec(library)]
 
