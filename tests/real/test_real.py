@@ -175,6 +175,7 @@ def test_a_faulty_pipeline_is_told(target: str, faulty: Pipelines) -> None:
         for f in faulty[target]["findings"]
         # under fork it is told of each that forkserver will refuse it
         if f["code"] != "will-break-on-forkserver"
+        and (f["severity"] != "info" or f["code"] in culprits)
     }
 
     assert found == expected
