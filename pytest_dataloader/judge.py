@@ -29,6 +29,8 @@ from pytest_dataloader.pipeline import Pipeline, Script
 #: Passes whose epochs are no plain ones, and not told of in the report.
 _UNREPORTED = (PERTURBED, GROWTH, LEAKS, RESUME, REITERATE)
 
+#: Budgets of what only a true start shows.
+_OF_STARTS = ("max_startup_s", "max_worker_mb")
 #: Passes of several epochs, whatever their requests say.
 _EPOCHS = (GROWTH, LEAKS, RESUME, REITERATE)
 
@@ -61,6 +63,8 @@ def judge(
     and what rests on the run is not judged.
     """
     asked = tuple(asked) if one_family else with_runs(asked, pipeline)
+    if any(_is_about_starts(one) for one in asked):
+        observer.start_truly(pipeline.key, question.config)
     pipeline = _in_a_job(pipeline, question, asked, observer)
     requests = _observe(pipeline, question, asked, observer, timed=timed)
     evidence = Evidence(question, _facts(pipeline, requests, observer))
@@ -90,6 +94,11 @@ def judge(
         tuple(names),
         nothing_judged=bool(not_judged) and silent,
     )
+
+
+def _is_about_starts(asked: Asked) -> bool:
+    """Whether a start of its own is asked for: its seconds, or all the memory of a worker."""
+    return any(getattr(asked, name, None) is not None for name in _OF_STARTS)
 
 
 def _in_a_job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pytest_dataloader.checks.asked import (
     Complete,
     Deterministic,
+    Memory,
     NoRecursiveSpawn,
     Picklable,
     Runs,
@@ -36,7 +38,7 @@ FORK = LoaderConfig("fork", 2)
 SPAWN = LoaderConfig("spawn", 2)
 MATRIX = (W0, FORK, SPAWN)
 
-PIPELINE: Any = object()
+PIPELINE: Any = SimpleNamespace(key="p")
 RATE = RateFacts(100, 400, 2.0, 50.0, 45.0, 55.0, 200.0, 10)
 BAD_RECORD = ErrorFacts("iterate", "ValueError", "bad record", "")
 
@@ -56,6 +58,7 @@ class FakeObserver:
     def __init__(self, *told: RunFacts) -> None:
         self.told = {facts.request: facts for facts in told}
         self.asked: dict[RunRequest, None] = {}
+        self.truly: list[LoaderConfig] = []
 
     def observe(self, pipeline: Any, request: RunRequest) -> RunFacts:
         self.pipeline = pipeline
@@ -63,6 +66,9 @@ class FakeObserver:
         rate = RATE if request.purpose == TIMED else None
         sound = RunFacts(request, "true", "ok", epochs=(epoch("same"),), rate=rate)
         return self.told.get(request, sound)
+
+    def start_truly(self, _key: Any, config: LoaderConfig) -> None:
+        self.truly.append(config)
 
     @property
     def ran(self) -> list[tuple[str, int, int, str]]:
@@ -110,6 +116,21 @@ def test_a_question_of_throughput_brings_its_own_timed_passes() -> None:
         ("w0", TIMED, 3.0),
     ]
     assert [run.config.id for run in verdict.runs] == ["spawn-w2", "spawn-w2"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "truly"),
+    [
+        (Throughput(max_startup_s=3), [SPAWN]),
+        (Memory(max_worker_mb=100), [SPAWN]),
+        (Throughput(min_batches_per_s=3), []),
+        (Memory(), []),
+    ],
+)
+def test_what_only_a_true_start_shows_needs_one(asked, truly) -> None:
+    observer = FakeObserver()
+    judged(observer, asked)
+    assert observer.truly == truly
 
 
 def test_each_thing_that_several_questions_need_is_asked_once() -> None:

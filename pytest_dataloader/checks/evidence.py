@@ -31,6 +31,10 @@ from pytest_dataloader.observe.facts import (
 GLOBAL_STATES = ("random", "numpy.random", "torch")
 
 
+#: A pass for the report alone, when no budget is asked for.
+REPORT_SECONDS = 0.5
+
+
 @dataclass(frozen=True)
 class Question:
     """Which configuration is judged, within which matrix, with which seeds."""
@@ -43,9 +47,20 @@ class Question:
         """The run that every check looks at: the first seed, truly started."""
         return RunRequest(config or self.config, seed=self.seeds[0])
 
-    def timed(self, seconds: float = 1.0, config: LoaderConfig | None = None) -> RunRequest:
-        """The pass that only reads the clock."""
-        return RunRequest(config or self.config, seed=self.seeds[0], purpose=TIMED, seconds=seconds)
+    def timed(
+        self,
+        seconds: float = REPORT_SECONDS,
+        config: LoaderConfig | None = None,
+        budget: float | None = None,
+    ) -> RunRequest:
+        """The pass that only reads the clock, and ends once a budget is clearly met or missed."""
+        return RunRequest(
+            config or self.config,
+            seed=self.seeds[0],
+            purpose=TIMED,
+            seconds=seconds,
+            budget=budget,
+        )
 
     def stalls(self, step_ms: float, seconds: float) -> RunRequest:
         """The pass that only reads the clock, with a consumer that is busy after each batch."""

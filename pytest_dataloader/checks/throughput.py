@@ -22,12 +22,18 @@ def needs(asked: Throughput, question: Question) -> list[RunRequest]:
     """A timed pass, one without workers for a speed-up, and the base run for the start."""
     requests = []
     if asked.min_batches_per_s or asked.min_samples_per_s or asked.min_speedup:
-        requests.append(question.timed(BUDGET_SECONDS))
+        requests.append(_timed(asked, question))
     if asked.min_speedup:
         requests.append(question.timed(BUDGET_SECONDS, question.config.without_workers()))
     if asked.step_ms is not None:
         requests.append(question.stalls(asked.step_ms, BUDGET_SECONDS))
     return [*requests, question.base()]
+
+
+def _timed(asked: Throughput, question: Question) -> RunRequest:
+    """The pass for all that is asked; it may only end early if batches per second are all."""
+    alone = not asked.min_samples_per_s and not asked.min_speedup
+    return question.timed(BUDGET_SECONDS, budget=asked.min_batches_per_s if alone else None)
 
 
 def fast_enough(evidence: Evidence, asked: Throughput) -> Iterator[Finding | NotJudged]:
@@ -39,7 +45,7 @@ def fast_enough(evidence: Evidence, asked: Throughput) -> Iterator[Finding | Not
     for budget, unit, factor_of in budgets:
         if budget is None:
             continue
-        run = evidence.get(evidence.question.timed(BUDGET_SECONDS))
+        run = evidence.get(_timed(asked, evidence.question))
         rate = run.rate if run is not None else None
         if rate is None:
             why = run.no_rate_reason if run is not None else "there was no timed pass"
@@ -162,7 +168,7 @@ def worth_its_workers(evidence: Evidence, asked: Throughput) -> Iterator[Finding
     if asked.min_speedup is None or not evidence.config.has_workers:
         return
     question = evidence.question
-    with_workers = evidence.get(question.timed(BUDGET_SECONDS))
+    with_workers = evidence.get(_timed(asked, question))
     without = evidence.get(question.timed(BUDGET_SECONDS, evidence.config.without_workers()))
     rates = [run.rate if run is not None else None for run in (with_workers, without)]
     if rates[0] is None or rates[1] is None:

@@ -17,6 +17,7 @@ from pytest_dataloader.observe.facts import (
     IN_PROCESS,
     OK,
     RAISED,
+    TRUE_START,
     DatasetFacts,
     DifferenceFacts,
     ErrorFacts,
@@ -44,6 +45,7 @@ class Tools:
     timeout_s: float
     progress: Callable[[str], None]
     start_of: Callable[[Any, RunRequest], tuple[Any, str]]
+    shares_a_start: Callable[[Any, RunRequest], bool]
     # The modules that a pipeline's workers import, by pipeline key; filled by content passes.
     modules: dict[Any, tuple[str, ...]]
 
@@ -58,6 +60,8 @@ class Bench:
     journal: worker.Journal
     stage: str = "build"
     start: str = IN_PROCESS
+    # Whether its workers are the pipeline's first new interpreters of this configuration.
+    afresh: bool = False
     error: ErrorFacts | None = None
     outcome: str = OK
     before: frozenset[BaseProcess] = frozenset()
@@ -114,7 +118,10 @@ class Bench:
 
     def choose_start(self) -> Any:
         """Note the kind of start; the context for it."""
+        shares = self.tools.shares_a_start(self.pipeline.key, self.request)
         context, self.start = self.tools.start_of(self.pipeline.key, self.request)
+        new = self.request.config.start_method not in (None, "fork")
+        self.afresh = new and (shares or self.start == TRUE_START)
         return context
 
     def build(self, context: Any) -> Any:

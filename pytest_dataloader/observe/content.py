@@ -28,7 +28,6 @@ from pytest_dataloader.observe.epoch import EpochRecord, Recording, drive, set_e
 from pytest_dataloader.observe.facts import (
     DIED,
     HUNG,
-    TRUE_START,
     DifferenceFacts,
     EpochFacts,
     MakingFacts,
@@ -146,7 +145,7 @@ def _look_at(bench: Bench, loader: Any, context: Any) -> None:
         bench.storage = machine.storage_of({"dataset": loader.dataset})
     bench.expected = _length(loader)
     riders = _riders(loader)
-    if _starts_afresh(bench):
+    if bench.afresh:
         bench.travel = pickling.weigh({"dataset": loader.dataset, "loader": riders}, context)
         carried = {f"loader.{name}": value for name, value in riders.items()}
         bench.world = world.held({"dataset": loader.dataset, **carried}, world.user_modules())
@@ -158,12 +157,6 @@ def _look_at(bench: Bench, loader: Any, context: Any) -> None:
     travelling = bench.travel.modules if bench.travel else ()
     known = bench.tools.modules.get(bench.pipeline.key, ())
     bench.tools.modules[bench.pipeline.key] = modules_of(loader, (*known, *travelling))
-
-
-def _starts_afresh(bench: Bench) -> bool:
-    """Whether workers begin as new interpreters, so that they may hold something else than we."""
-    method = bench.request.config.start_method
-    return bench.start == TRUE_START and method not in (None, "fork")
 
 
 def _riders(loader: Any) -> dict[str, Any]:
@@ -192,7 +185,7 @@ def _send_notes_along(bench: Bench, loader: Any) -> None:
     batched = loader.batch_sampler is not None
     stderr_path = str(bench.tools.tap.path)
     look = None
-    if _starts_afresh(bench):
+    if bench.afresh:
         carried = {f"loader.{name}": value for name, value in _riders(loader).items()}
         look = worker.Look(world.user_modules(), carried)
         _time_the_start(bench, loader)

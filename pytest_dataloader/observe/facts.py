@@ -42,6 +42,8 @@ class RunRequest:
     world_size: int | None = None
     # In a timed pass: the milliseconds that the consumer is busy between two batches.
     step_ms: float | None = None
+    # In a timed pass: batches per second that the rate will be held against.
+    budget: float | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from pytest_dataloader.observe.facts import (
     RESUME,
     SCRIPT,
     TIMED,
+    TRUE_START,
     RunFacts,
     RunRequest,
 )
@@ -61,6 +62,11 @@ class Observer:
         self._progress = progress or (lambda _text: None)
         self._facts: dict[tuple[Any, RunRequest], RunFacts] = {}
         self._truly_started: set[tuple[Any, LoaderConfig]] = set()
+        # The sets of modules that a sound true start of a configuration has imported.
+        self._imported: dict[LoaderConfig, list[frozenset[str]]] = {}
+        # Pipelines whose first run began warm, because of those, and that run.
+        self._sharing: dict[tuple[Any, LoaderConfig], RunRequest] = {}
+        self._must_start_truly: set[tuple[Any, LoaderConfig]] = set()
         self.modules: dict[Any, tuple[str, ...]] = {}
         # The pipelines for which arguments were recommended.
         self.tuned: set[Any] = set()
@@ -76,7 +82,12 @@ class Observer:
         """The facts of a request, from an earlier run if there was one."""
         key = (pipeline.key, request)
         if key not in self._facts:
-            self._facts[key] = self._run(pipeline, request)
+            shares = self.shares_a_start(pipeline.key, request)
+            facts = self._run(pipeline, request)
+            if shares and not facts.ok:  # a fault is told from a start that has nothing of ours
+                self.start_truly(pipeline.key, request.config)
+                facts = self._run(pipeline, request)
+            self._facts[key] = facts
         return self._facts[key]
 
     def _run(self, pipeline: Pipeline | Script, request: RunRequest) -> RunFacts:
@@ -90,6 +101,9 @@ class Observer:
             journal.close()
             Path(journal.path).unlink(missing_ok=True)
             self._progress("")
+        if facts.ok and facts.start == TRUE_START and request.purpose == CONTENT:
+            modules = frozenset(self.modules.get(pipeline.key, ()))
+            self._imported.setdefault(request.config, []).append(modules)
         return replace(facts, duration_s=clock.now() - began)
 
     def _tools(self) -> Tools:
@@ -100,6 +114,7 @@ class Observer:
             timeout_s=self.timeout_s,
             progress=self._progress,
             start_of=self.start_of,
+            shares_a_start=self.shares_a_start,
             modules=self.modules,
         )
 
@@ -107,10 +122,30 @@ class Observer:
         """Let the runs of a configuration be warm starts from the first on."""
         self._truly_started.add((pipeline_key, config))
 
+    def start_truly(self, pipeline_key: Any, config: LoaderConfig) -> None:
+        """Let a configuration have a true start of its own, even if its first run had none."""
+        key = (pipeline_key, config)
+        self._must_start_truly.add(key)
+        if key in self._sharing:
+            self._facts.pop((pipeline_key, self._sharing.pop(key)), None)
+            self._truly_started.discard(key)
+
+    def shares_a_start(self, pipeline_key: Any, request: RunRequest) -> bool:
+        """Whether a first run begins warm, because a true start of the same configuration has
+        imported the same modules, of another pipeline."""
+        key = (pipeline_key, request.config)
+        if request.purpose != CONTENT or key in self._truly_started | self._must_start_truly:
+            return False
+        mine = self.modules.get(pipeline_key)
+        known = self._imported.get(request.config, ())
+        return mine is not None and any(modules.issuperset(mine) for modules in known)
+
     def start_of(self, pipeline_key: Any, request: RunRequest) -> tuple[Any, str]:
         """The context for a run: a true start the first time, a warm one for repeats."""
         key = (pipeline_key, request.config)
         repeat = key in self._truly_started or request.purpose in _REPEATS
+        if self.shares_a_start(pipeline_key, request):
+            self._sharing[key], repeat = request, True
         if request.purpose == TIMED and request.epochs > 1:
             repeat = False  # such a pass is about the starts themselves
         if request.purpose == CONTENT:

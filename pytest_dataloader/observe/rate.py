@@ -21,6 +21,8 @@ _WINDOWS = 10
 _FEWEST_BATCHES = 8
 # A pass ends before its time when the whole 95 % interval is this share of the rate.
 _NARROW, _FIRST_LOOK_S, _LOOK_EVERY_S = 0.04, 1.0, 0.5
+# Or when the whole interval lies this many times above or below the budget.
+_CLEAR = 2.0
 _SLOW_FACTOR = 5.0
 _BATCHES_A_WINDOW = 4
 _SPIN_S = 0.0005
@@ -53,16 +55,20 @@ class Repeating:
 
 
 def measure(
-    loader: Any, seconds: float, now: Callable[[], float], beat: Callable[[], None]
+    loader: Any,
+    seconds: float,
+    now: Callable[[], float],
+    beat: Callable[[], None],
+    budget: float | None = None,
 ) -> RateFacts:
     """Time batches for ``seconds``, from after every worker has delivered; from one second on only
-    until the interval of the rate is narrow.
+    until the interval of the rate is narrow, or far from the budget, in batches per second.
 
     A map-style dataset is read through its sampler again and again; an iterable one epoch after
     epoch with its workers kept. Slow loaders get up to five times as long, to yield at least
     eight batches. Raises `NoRate`, and what the loader raises.
     """
-    timer = _Timer(seconds, now, beat)
+    timer = _Timer(seconds, now, beat, budget=budget)
     began = making.moment()
     _run(loader, timer)
     wall_s, cpu_s, queued_s = making.since(began)
@@ -129,7 +135,9 @@ class _Timer:
         now: Callable[[], float],
         beat: Callable[[], None],
         consume: Callable[[], None] | None = None,
+        budget: float | None = None,
     ) -> None:
+        self.budget = budget
         self.seconds = seconds
         self.now = now
         self.beat = beat
@@ -150,13 +158,19 @@ class _Timer:
         return self.timed_s >= self.seconds * _SLOW_FACTOR
 
     def _is_settled(self) -> bool:
-        """Whether the rate's interval is narrow, looked at every half second from one second on."""
+        """Whether the rate is known well enough, looked at every half second from the first on."""
         if self.consume is None and self.timed_s >= self.next_look_s:
             self.next_look_s = self.timed_s + _LOOK_EVERY_S
             found = summarise(self.intervals, None)
             width = (found.high - found.low) / found.batches_per_s
-            self.settled = found.windows == _WINDOWS and width < _NARROW
+            enough = width < _NARROW or self._is_clear(found)
+            self.settled = found.windows == _WINDOWS and enough
         return self.settled
+
+    def _is_clear(self, found: RateFacts) -> bool:
+        if self.budget is None:
+            return False
+        return found.low > self.budget * _CLEAR or found.high * _CLEAR < self.budget
 
     def epoch(self, batches: Iterator[Any], warm_up: int) -> bool:
         """Time one epoch; False if it was too short to time anything."""

@@ -53,7 +53,7 @@ def _measured(bench: Bench, context: Any, dog: Watchdog) -> RateFacts | StallFac
     seconds, step_ms = bench.request.seconds, bench.request.step_ms
     if step_ms is not None:
         return rate.measure_stalls(loader, step_ms, seconds, clock.now, dog.beat)
-    found = rate.measure(loader, seconds, clock.now, dog.beat)
+    found = rate.measure(loader, seconds, clock.now, dog.beat, bench.request.budget)
     if bench.request.epochs == 1:
         return found
     return replace(found, restart_s=rate.restart_s(loader, clock.now, dog.beat))

@@ -92,7 +92,7 @@ def _row(report: Report, name: str) -> tuple[str, ...]:
         str(row.skipped),
         _median(started, "startup_s", lambda v: f"{_number(v, 3)} s"),
         _median(base, "batches_per_s", lambda v: f"{_number(v, 4)} batches/s"),
-        _median(base, "worker_unique_bytes", lambda v: f"{v / 2**20:,.0f} MiB"),
+        _median(started, "worker_unique_bytes", lambda v: f"{v / 2**20:,.0f} MiB"),
         _speedup(report, name),
     )
 

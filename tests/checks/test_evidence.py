@@ -43,7 +43,7 @@ def test_the_base_run_has_the_first_seed() -> None:
 
 def test_a_timed_pass_of_some_seconds() -> None:
     about = question(seeds=(7, 8))
-    assert about.timed() == RunRequest(SPAWN, seed=7, purpose=TIMED, seconds=1.0)
+    assert about.timed() == RunRequest(SPAWN, seed=7, purpose=TIMED, seconds=0.5)
     assert about.timed(3.0, W0) == RunRequest(W0, seed=7, purpose=TIMED, seconds=3.0)
 
 

@@ -48,8 +48,8 @@ WAITS_SIDE_BY_SIDE = (
 )
 
 
-def timed(config, step_ms=None):
-    return RunRequest(config, purpose=TIMED, seconds=3.0, step_ms=step_ms)
+def timed(config, step_ms=None, budget=None):
+    return RunRequest(config, purpose=TIMED, seconds=3.0, step_ms=step_ms, budget=budget)
 
 
 def rate(per_s, low=None, high=None, samples=400):
@@ -62,6 +62,12 @@ def pass_of(config, found, why=None):
 
 
 def said(asked, *facts, config=SPAWN):
+    """What is said of facts, whose timed passes are those that were asked for."""
+    alone = not asked.min_samples_per_s and not asked.min_speedup
+    passes = timed(config, budget=asked.min_batches_per_s if alone else None)
+    facts = [
+        dataclasses.replace(f, request=passes) if f.request == timed(config) else f for f in facts
+    ]
     return judged(asked, question(config), facts)
 
 
@@ -73,7 +79,9 @@ def said(asked, *facts, config=SPAWN):
     [
         (Throughput(), []),
         (Throughput(max_startup_s=1), []),
-        (Throughput(min_batches_per_s=1), [timed(SPAWN)]),
+        (Throughput(min_batches_per_s=1), [timed(SPAWN, budget=1)]),
+        (Throughput(min_batches_per_s=1, min_samples_per_s=1), [timed(SPAWN)]),
+        (Throughput(min_batches_per_s=1, min_speedup=1), [timed(SPAWN), timed(W0)]),
         (Throughput(min_samples_per_s=1), [timed(SPAWN)]),
         (Throughput(min_speedup=1), [timed(SPAWN), timed(W0)]),
         (Throughput(step_ms=20, max_stall=0.1), [timed(SPAWN, 20)]),

@@ -140,6 +140,15 @@ STARTS = """
 
 
     @pytest.mark.dl_deterministic
+    class TestSound:
+        @pytest.fixture
+        def dl_make_dataset(self):
+            return Scaled
+
+        def test_it(self): ...
+
+
+    @pytest.mark.dl_deterministic
     class TestGlobal:
         @pytest.fixture
         def dl_make_dataset(self, monkeypatch):
@@ -171,8 +180,11 @@ def run_starts(run: Runner, *options: str) -> Session:
     )
 
 
-def starts(session: Session) -> dict[tuple[str, int], str]:
-    runs = session.pipeline("test_it.py::TestGlobal::test_it")["runs"]
+GLOBAL, SOUND = (f"test_it.py::Test{name}::test_it" for name in ("Global", "Sound"))
+
+
+def starts(session: Session, pipeline: str) -> dict[tuple[str, int], str]:
+    runs = session.pipeline(pipeline)["runs"]
     return {(configuration(r), r["repeat"]): r["start"] for r in runs if r["purpose"] == "content"}
 
 
@@ -180,18 +192,21 @@ def test_true_starts_say_the_same(warm: Session, true: Session) -> None:
     assert warm.outcomes == true.outcomes
     assert findings(warm) == findings(true)
     told = {(finding[0], finding[1]) for finding in findings(warm)}
-    assert ("test_it.py::TestGlobal::test_it", "differs-by-start-method") in told
+    assert told == {(GLOBAL, "differs-by-start-method")}
+    assert {finding[3] for finding in findings(warm)} == {"parts.NOT_A_PIPELINE"}
 
 
 def test_each_run_says_how_it_was_started(warm: Session, true: Session) -> None:
-    forked = {("fork-w2", 0): "true", ("fork-w2", 1): "true"}
-    assert starts(warm) == {**forked, ("spawn-w2", 0): "true", ("spawn-w2", 1): "warm"}
-    assert starts(true) == {**forked, ("spawn-w2", 0): "true", ("spawn-w2", 1): "true"}
+    """The second pipeline of the same modules shares the first one's true start."""
+    truly = {(config, n): "true" for config in ("fork-w2", "spawn-w2") for n in (0, 1)}
+    assert starts(warm, SOUND) == truly | {("spawn-w2", 1): "warm"}
+    assert starts(warm, GLOBAL) == truly | {("spawn-w2", 0): "warm", ("spawn-w2", 1): "warm"}
+    assert starts(true, SOUND) == starts(true, GLOBAL) == truly
 
 
 def test_both_starts_give_the_same_content(warm: Session, true: Session) -> None:
     for session in (warm, true):
-        runs = session.pipeline("test_it.py::TestGlobal::test_it")["runs"]
+        runs = session.pipeline(GLOBAL)["runs"]
         digests = {r["digest"] for r in runs if configuration(r) == "spawn-w2"}
         assert len(digests) == 1
-    assert warm.runs("test_it.py::TestGlobal::test_it")["spawn-w2"]["digest"] in digests
+    assert warm.runs(GLOBAL)["spawn-w2"]["digest"] in digests

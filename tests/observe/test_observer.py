@@ -44,6 +44,11 @@ class Numbers(Dataset[Any]):
         return index
 
 
+class Broken(Numbers):
+    def __getitem__(self, index: int) -> int:
+        raise ValueError("broken")
+
+
 @pytest.fixture
 def observer() -> Any:
     found = Observer(timeout_s=30)
@@ -150,6 +155,39 @@ def test_without_warm_starts_every_start_is_true() -> None:
         assert starts(observer, RunRequest(SPAWN), RunRequest(SPAWN, repeat=1)) == [TRUE_START] * 2
     finally:
         observer.close()
+
+
+def of_modules(observer: Observer, key: str, *modules: str) -> Pipeline:
+    observer.modules[key] = modules
+    return Pipeline(key, make_dataset=Numbers)
+
+
+@needs_fork
+def test_pipelines_of_the_same_modules_share_a_true_start(observer) -> None:
+    one, two = (of_modules(observer, key, __name__) for key in "ab")
+    other = of_modules(observer, "c", __name__, "of_its_own")
+    first, broken = RunRequest(SPAWN), Pipeline("d", make_dataset=Broken)
+    observer.modules["d"] = (__name__,)
+
+    assert [observer.observe(p, first).start for p in (one, two)] == [TRUE_START, WARM_START]
+    assert not observer.shares_a_start("c", first)
+    assert observer.observe(other, first).start == TRUE_START
+    assert observer.observe(two, RunRequest(SPAWN, seed=1)).start == WARM_START
+    # what fails is told from a true start
+    assert (observer.observe(broken, first).start, observer.observe(broken, first).ok) == (
+        TRUE_START,
+        False,
+    )
+
+    observer.start_truly("b", SPAWN)
+    assert observer.observe(two, first).start == TRUE_START
+    observer.start_truly("b", SPAWN)
+    assert observer.start_of("b", first)[1] == WARM_START
+
+
+def test_a_pipeline_whose_modules_are_not_known_shares_no_start(observer) -> None:
+    observer.observe(of_modules(observer, "a"), RunRequest(SPAWN))
+    assert not observer.shares_a_start("b", RunRequest(SPAWN))
 
 
 # A job of one ------------------------------------------------------------------------------------

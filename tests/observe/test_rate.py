@@ -321,6 +321,14 @@ def test_a_pass_ends_when_its_interval_is_narrow() -> None:
     assert measure(even, 3.0, clock.now, lambda: None).duration_s == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize(("budget", "seconds"), [(20.0, 1.0), (400.0, 1.0), (60.0, 3.0)])
+def test_a_pass_ends_when_its_budget_is_clearly_met_or_missed(budget, seconds) -> None:
+    clock = Clock()
+    uneven = DataLoader(Uneven(clock, 1000, 0.01), batch_size=1)
+    found = measure(uneven, 3.0, clock.now, lambda: None, budget)
+    assert found.duration_s == pytest.approx(seconds, abs=0.06)
+
+
 def test_a_pass_with_a_wide_interval_takes_its_time() -> None:
     clock = Clock()
     uneven = DataLoader(Uneven(clock, 1000, 0.01), batch_size=1)
