@@ -20,7 +20,9 @@ from pytest_dataloader.observe.facts import RateFacts, StallFacts
 _WINDOWS = 10
 _FEWEST_BATCHES = 8
 # A pass ends before its time when the whole 95 % interval is this share of the rate.
+# The first look is after a second, or in a shorter pass, which may be rougher, earlier.
 _NARROW, _FIRST_LOOK_S, _LOOK_EVERY_S = 0.04, 1.0, 0.5
+_ROUGH, _ROUGH_FIRST_LOOK_S, _ROUGH_LOOK_EVERY_S = 0.1, 0.2, 0.1
 # Or when the whole interval lies this many times above or below the budget.
 _CLEAR = 2.0
 _SLOW_FACTOR = 5.0
@@ -62,17 +64,18 @@ def measure(
     budget: float | None = None,
 ) -> RateFacts:
     """Time batches for ``seconds``, from after every worker has delivered; from one second on only
-    until the interval of the rate is narrow, or far from the budget, in batches per second.
+    until the interval of the rate is narrow, or far from the budget, in batches per second. A pass
+    of less than a second may end after 0.2 s, with an interval of at most 10 % of the rate.
 
     A map-style dataset is read through its sampler again and again; an iterable one epoch after
     epoch with its workers kept. Slow loaders get up to five times as long, to yield at least
     eight batches. Raises `NoRate`, and what the loader raises.
     """
-    timer = _Timer(seconds, now, beat, budget=budget)
+    timer = _Timer(seconds, now, beat, budget=budget, turn=max(loader.num_workers, 1))
     began = making.moment()
     _run(loader, timer)
     wall_s, cpu_s, queued_s = making.since(began)
-    found = summarise(timer.intervals, _samples_a_batch(loader))
+    found = summarise(timer.intervals, _samples_a_batch(loader), timer.turn)
     blocked = max(0.0, wall_s - cpu_s - queued_s) / max(wall_s, sys.float_info.epsilon)
     alone = loader.num_workers == 0
     return replace(found, first_batch_s=timer.first_s, blocked_share=blocked if alone else None)
@@ -135,8 +138,11 @@ class _Timer:
         now: Callable[[], float],
         beat: Callable[[], None],
         consume: Callable[[], None] | None = None,
+        *,
         budget: float | None = None,
+        turn: int = 1,
     ) -> None:
+        self.turn = turn
         self.budget = budget
         self.seconds = seconds
         self.now = now
@@ -145,7 +151,10 @@ class _Timer:
         self.intervals: list[float] = []
         self.busy: list[float] = []
         self.timed_s = 0.0
-        self.next_look_s = _FIRST_LOOK_S
+        rough = seconds < _FIRST_LOOK_S
+        self.narrow = _ROUGH if rough else _NARROW
+        self.next_look_s = _ROUGH_FIRST_LOOK_S if rough else _FIRST_LOOK_S
+        self.look_every_s = _ROUGH_LOOK_EVERY_S if rough else _LOOK_EVERY_S
         self.settled = False
         self.first_s: float | None = None
         self.began = now()
@@ -158,12 +167,12 @@ class _Timer:
         return self.timed_s >= self.seconds * _SLOW_FACTOR
 
     def _is_settled(self) -> bool:
-        """Whether the rate is known well enough, looked at every half second from the first on."""
+        """Whether the rate is known well enough, looked at now and then."""
         if self.consume is None and self.timed_s >= self.next_look_s:
-            self.next_look_s = self.timed_s + _LOOK_EVERY_S
-            found = summarise(self.intervals, None)
+            self.next_look_s = self.timed_s + self.look_every_s
+            found = summarise(self.intervals, None, self.turn)
             width = (found.high - found.low) / found.batches_per_s
-            enough = width < _NARROW or self._is_clear(found)
+            enough = width < self.narrow or self._is_clear(found)
             self.settled = found.windows == _WINDOWS and enough
         return self.settled
 
@@ -204,13 +213,20 @@ class _Timer:
         return self.now()
 
 
-def summarise(intervals: list[float], samples_a_batch: int | None) -> RateFacts:
-    """The rate over intervals in seconds, with its 95 % interval from batch means."""
+def summarise(intervals: list[float], samples_a_batch: int | None, turn: int = 1) -> RateFacts:
+    """The rate over intervals in seconds, with its 95 % interval from batch means.
+
+    Workers that take equally long deliver together: one batch after a wait and the others at
+    once. So only whole turns count, of ``turn`` batches, one from each worker.
+    """
+    _need(len(intervals), 3, "a rate")
+    turn = turn if len(intervals) >= 3 * turn else 1
+    intervals = intervals[: len(intervals) // turn * turn]
     count = len(intervals)
-    _need(count, 3, "a rate")
     duration = sum(intervals)
-    windows = min(_WINDOWS, count)
-    means = [statistics.fmean(intervals[a:b]) for a, b in _parts(count, windows)]
+    windows = min(_WINDOWS, count // turn)
+    parts = _parts(count // turn, windows)
+    means = [statistics.fmean(intervals[a * turn : b * turn]) for a, b in parts]
     mean = duration / count
     spread = _spread(means)
     mean = max(mean, sys.float_info.epsilon)

@@ -117,6 +117,19 @@ def test_ten_windows_by_hand() -> None:
     assert rate.high == pytest.approx(1 / (1.1 - half))
 
 
+def test_only_whole_turns_of_the_workers_count() -> None:
+    """Two workers deliver together: a batch after a wait and one at once, ten a second."""
+    together = [0.2, 0.0] * 10
+    for cut_off in ([], [0.2]):
+        rate = summarise(together + cut_off, 1, turn=2)
+        assert (rate.batches, rate.batches_per_s) == (20, pytest.approx(10))
+        assert (rate.low, rate.high) == (pytest.approx(10), pytest.approx(10))
+
+
+def test_too_few_turns_are_counted_by_batches() -> None:
+    assert summarise([0.2, 0.0, 0.2], 1, turn=2).batches == 3
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_too_few_intervals_are_no_data(count: int) -> None:
     with pytest.raises(NoRate) as caught:
@@ -315,10 +328,12 @@ def test_another_process_waits_for_its_turn() -> None:
     assert other.returncode == 0
 
 
-def test_a_pass_ends_when_its_interval_is_narrow() -> None:
+@pytest.mark.parametrize(("given", "taken"), [(3.0, 1.0), (0.5, 0.2)])
+def test_a_pass_ends_when_its_interval_is_narrow(given, taken) -> None:
     clock = Clock()
     even = DataLoader(Timed(clock, 1000, 0.01), batch_size=1)
-    assert measure(even, 3.0, clock.now, lambda: None).duration_s == pytest.approx(1.0, abs=0.02)
+    found = measure(even, given, clock.now, lambda: None)
+    assert found.duration_s == pytest.approx(taken, abs=0.02)
 
 
 @pytest.mark.parametrize(("budget", "seconds"), [(20.0, 1.0), (400.0, 1.0), (60.0, 3.0)])
