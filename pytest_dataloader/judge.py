@@ -29,6 +29,8 @@ from pytest_dataloader.pipeline import Pipeline, Script
 #: Passes whose epochs are no plain ones, and not told of in the report.
 _UNREPORTED = (PERTURBED, GROWTH, LEAKS, RESUME, REITERATE)
 
+#: How long a run beside one that hangs may give no batch, to tell whether it hangs too.
+_COMPANION_S = 8.0
 #: Budgets of what only a true start shows.
 _OF_STARTS = ("max_startup_s", "max_worker_mb")
 #: Passes of several epochs, whatever their requests say.
@@ -67,7 +69,7 @@ def judge(
         observer.start_truly(pipeline.key, question.config)
     pipeline = _in_a_job(pipeline, question, asked, observer)
     requests = _observe(pipeline, question, asked, observer, timed=timed)
-    evidence = Evidence(question, _facts(pipeline, requests, observer))
+    evidence = Evidence(question, _facts(pipeline, question, requests, observer))
     findings: list[Finding] = []
     not_judged: dict[str, set[str]] = {}
     for one in asked:
@@ -114,14 +116,19 @@ def _in_a_job(
 
 
 def _facts(
-    pipeline: Pipeline | Script, requests: Iterable[RunRequest], observer: Observer
+    pipeline: Pipeline | Script,
+    question: Question,
+    requests: Iterable[RunRequest],
+    observer: Observer,
 ) -> dict[RunRequest, RunFacts]:
-    """The facts of all runs; after one of several epochs that hangs, the others would as well."""
+    """The facts of all runs. After one of several epochs that hangs, the others would as well;
+    beside a base run that hangs its companion may not take as long again."""
     facts: dict[RunRequest, RunFacts] = {}
     for request in requests:
-        hung = any(f.outcome == HUNG and _goes_on(r) for r, f in facts.items())
-        if not (hung and _goes_on(request)):
-            facts[request] = observer.observe(pipeline, request)
+        hung = [r for r, f in facts.items() if f.outcome == HUNG]
+        if not (_goes_on(request) and any(_goes_on(r) for r in hung)):
+            at_most_s = _COMPANION_S if question.base() in hung else None
+            facts[request] = observer.observe(pipeline, request, at_most_s=at_most_s)
     return facts
 
 

@@ -59,8 +59,12 @@ class FakeObserver:
         self.told = {facts.request: facts for facts in told}
         self.asked: dict[RunRequest, None] = {}
         self.truly: list[LoaderConfig] = []
+        self.limits: list[float | None] = []
 
-    def observe(self, pipeline: Any, request: RunRequest) -> RunFacts:
+    def observe(
+        self, pipeline: Any, request: RunRequest, at_most_s: float | None = None
+    ) -> RunFacts:
+        self.limits.append(at_most_s)
         self.pipeline = pipeline
         self.asked[request] = None
         rate = RATE if request.purpose == TIMED else None
@@ -166,6 +170,13 @@ def test_a_run_that_fails_is_only_compared_with_its_companion(config, companion)
     code = "fails-with-workers" if config == SPAWN else "fails-without-workers"
     assert codes(verdict) == [code]
     assert [run.config for run in verdict.runs] == [config]
+
+
+def test_beside_a_run_that_hangs_its_companion_may_not_take_as_long() -> None:
+    observer = FakeObserver(failed(SPAWN, outcome="hung", reason="no batch for 60 s", error=None))
+    judged(observer)
+    assert observer.limits == [None, None, 8.0]
+    assert [config for config, *_ in observer.ran] == ["spawn-w2", "w0"]
 
 
 def test_without_workers_in_the_matrix_a_failure_has_no_companion() -> None:

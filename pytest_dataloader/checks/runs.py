@@ -142,6 +142,8 @@ def _same_error(one: RunFacts, other: RunFacts) -> bool:
 def _briefly(run: RunFacts) -> str:
     if run.outcome == RAISED and run.error is not None:
         return f"raises {run.error.type}: {run.error.message}"
+    if run.outcome == HUNG and run.reason:
+        return f"hangs ({run.reason})"
     return {DIED: "dies", HUNG: "hangs"}.get(run.outcome, run.outcome)
 
 

@@ -18,6 +18,7 @@ from pytest_dataloader.observe.content import run_content
 from pytest_dataloader.observe.facts import (
     CONTENT,
     GROWTH,
+    HUNG,
     IMPORT,
     LEAKS,
     PERTURBED,
@@ -78,10 +79,18 @@ class Observer:
         self._tap.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def observe(self, pipeline: Pipeline | Script, request: RunRequest) -> RunFacts:
-        """The facts of a request, from an earlier run if there was one."""
+    def observe(
+        self, pipeline: Pipeline | Script, request: RunRequest, *, at_most_s: float | None = None
+    ) -> RunFacts:
+        """The facts of a request, from an earlier run if there was one.
+
+        With ``at_most_s`` a run that gives no batch for so long, if that is less than the timeout,
+        is taken to hang; those facts are not kept.
+        """
         key = (pipeline.key, request)
         if key not in self._facts:
+            if at_most_s is not None and at_most_s < self.timeout_s:
+                return self._in_time(pipeline, request, at_most_s)
             shares = self.shares_a_start(pipeline.key, request)
             facts = self._run(pipeline, request)
             if shares and not facts.ok:  # a fault is told from a start that has nothing of ours
@@ -89,6 +98,18 @@ class Observer:
                 facts = self._run(pipeline, request)
             self._facts[key] = facts
         return self._facts[key]
+
+    def _in_time(
+        self, pipeline: Pipeline | Script, request: RunRequest, at_most_s: float
+    ) -> RunFacts:
+        usual, self.timeout_s = self.timeout_s, at_most_s
+        try:
+            facts = self._run(pipeline, request)
+        finally:
+            self.timeout_s = usual
+        if facts.outcome != HUNG:
+            self._facts[pipeline.key, request] = facts
+        return facts
 
     def _run(self, pipeline: Pipeline | Script, request: RunRequest) -> RunFacts:
         self._runs += 1

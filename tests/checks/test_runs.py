@@ -137,7 +137,7 @@ def test_raises_the_same_without_workers() -> None:
             raised(W0, told=error("iterate", "ValueError", "bad record 7", "/project/words.py:9")),
             "with 0 workers it raises ValueError: bad record 7",
         ),
-        (hung(W0), "with 0 workers it hangs"),
+        (hung(W0), "with 0 workers it hangs (no batch for 60 s)"),
         (died(W0), "with 0 workers it dies"),
     ],
 )
@@ -514,7 +514,7 @@ def test_hang_in_no_line_of_the_user_has_no_culprit() -> None:
     assert finding.culprit is None
     assert finding.message == (
         "expected the next batch in time, but no batch for 60 s before the first batch; "
-        "with 0 workers it hangs"
+        "with 0 workers it hangs (no batch for 60 s)"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytest_dataloader.checks.evidence import Question
 from pytest_dataloader.judge import judge
 from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.facts import (
+    HUNG,
     IN_PROCESS,
     OK,
     TIMED,
@@ -85,6 +87,23 @@ def test_another_request_is_another_run(observer, request_) -> None:
     observer.observe(pipeline, RunRequest(W0))
     assert observer.observe(pipeline, request_).request == request_
     assert make.made == 2
+
+
+class Sleeps(Numbers):
+    def __getitem__(self, index: int) -> int:
+        time.sleep(3600)
+        return index
+
+
+def test_a_run_that_hangs_in_less_than_the_timeout_is_not_kept(observer) -> None:
+    sleeps, numbers = (Pipeline(m.__name__, make_dataset=m) for m in (Sleeps, Numbers))
+    facts = observer.observe(sleeps, RunRequest(W0), at_most_s=1)
+    assert (facts.outcome, facts.reason) == (HUNG, "no batch for 1 s")
+    observer.timeout_s = 2
+    facts = observer.observe(sleeps, RunRequest(W0), at_most_s=8)
+    assert (facts.outcome, facts.reason) == (HUNG, "no batch for 2 s")
+    sound = observer.observe(numbers, RunRequest(W0), at_most_s=1)
+    assert observer.observe(numbers, RunRequest(W0)) is sound
 
 
 def test_another_pipeline_is_another_run(observer) -> None:
