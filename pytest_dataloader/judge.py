@@ -20,6 +20,7 @@ from pytest_dataloader.observe.facts import (
     REITERATE,
     RESUME,
     SCRIPT,
+    TIMED,
     RunFacts,
     RunRequest,
 )
@@ -34,7 +35,7 @@ _COMPANION_S = 8.0
 #: Budgets of what only a true start shows.
 _OF_STARTS = ("max_startup_s", "max_worker_mb")
 #: Passes of several epochs, whatever their requests say.
-_EPOCHS = (GROWTH, LEAKS, RESUME, REITERATE)
+_EPOCHS = (GROWTH, LEAKS, RESUME, REITERATE, TIMED)
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,21 @@ def _facts(
     requests: Iterable[RunRequest],
     observer: Observer,
 ) -> dict[RunRequest, RunFacts]:
-    """The facts of all runs. After one of several epochs that hangs, the others would as well;
-    beside a base run that hangs its companion may not take as long again."""
+    """The facts of all runs. After one of several epochs that hangs or whose workers do not end,
+    the others would wait as long; beside a base run that hangs its companion may not do so."""
     facts: dict[RunRequest, RunFacts] = {}
-    for request in requests:
-        hung = [r for r, f in facts.items() if f.outcome == HUNG]
-        if not (_goes_on(request) and any(_goes_on(r) for r in hung)):
-            at_most_s = _COMPANION_S if question.base() in hung else None
+    for request in sorted(requests, key=lambda r: r.purpose == TIMED):
+        waited = [r for r, f in facts.items() if _waited(f)]
+        if not (_goes_on(request) and any(_goes_on(r) for r in waited)):
+            hung = question.base() in facts and facts[question.base()].outcome == HUNG
+            at_most_s = _COMPANION_S if hung else None
             facts[request] = observer.observe(pipeline, request, at_most_s=at_most_s)
     return facts
+
+
+def _waited(facts: RunFacts) -> bool:
+    """Whether a run has waited for what did not come: a batch, or the end of its workers."""
+    return facts.outcome == HUNG or closing_seconds(facts) > SLOW_CLOSE_S
 
 
 def _goes_on(request: RunRequest) -> bool:
@@ -142,7 +149,10 @@ def _left_out(evidence: Evidence, asked: Iterable[Asked]) -> Iterator[tuple[str,
     base = evidence.base
     if base is None or not base.ok:
         return
-    seconds, why = closing_seconds(base), "a run of several epochs hung, and others would as well"
+    seconds, why = (
+        closing_seconds(base),
+        "a run of several epochs hung or did not end, as others would",
+    )
     if seconds > SLOW_CLOSE_S:
         why = f"its workers take {seconds:.3g} s to end, and would in every further run"
     for one in asked:

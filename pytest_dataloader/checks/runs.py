@@ -29,6 +29,7 @@ from pytest_dataloader.observe.facts import (
     HUNG,
     OK,
     RAISED,
+    TIMED,
     ErrorFacts,
     LastTask,
     RunFacts,
@@ -64,6 +65,21 @@ def fails(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
         findings = list(start_failures(evidence, run))
         yield from findings or _FAILURES[run.outcome](evidence, run)
         return
+    yield from _hung_when_timed(evidence)
+
+
+def _hung_when_timed(evidence: Evidence) -> Iterator[Finding]:
+    """A hang that only a timed pass meets, which reads more than one epoch."""
+    for request, run in evidence.runs.items():
+        if run.outcome == HUNG and request.purpose == TIMED and request.config == evidence.config:
+            stood = _where_it_stood(run.stuck)
+            where = f"; it stood at {stood[0]} in {stood[1]}" if stood else ""
+            message = (
+                f"expected the next batch in time, but {run.reason} in the timed pass, which reads "
+                f"epoch after epoch{where}; one epoch runs to its end"
+            )
+            yield _finding("hang", evidence, stood[0] if stood else None, message)
+            return
 
 
 def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:

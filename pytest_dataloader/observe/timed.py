@@ -11,6 +11,7 @@ from typing import Any
 from pytest_dataloader.observe import clock, processes, rate
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.facts import HUNG, RateFacts, RunFacts, StallFacts
+from pytest_dataloader.observe.outcome import stuck_at
 from pytest_dataloader.observe.surroundings import recorded, seeded
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog
 
@@ -35,7 +36,9 @@ def run_timed(bench: Bench) -> RunFacts:
         request=bench.request,
         start=bench.start,
         outcome=HUNG if dog.fired else bench.outcome,
+        reason=f"no batch for {dog.timeout_s:g} s" if dog.fired else None,
         error=bench.error,
+        stuck=stuck_at(dog, bench.stacks_text),
         rate=measured if isinstance(measured, RateFacts) else None,
         stall=measured if isinstance(measured, StallFacts) else None,
         no_rate_reason=None if found else _no_rate(bench, dog),

@@ -27,8 +27,10 @@ from pytest_dataloader.observe.facts import (
     DIED,
     HUNG,
     RAISED,
+    TIMED,
     ArrivalFacts,
     LastTask,
+    RunFacts,
     RunRequest,
     UnpicklableFacts,
 )
@@ -506,6 +508,20 @@ def test_hang_in_the_test_process_stands_at_its_innermost_line(workers) -> None:
         "expected the next batch in time, but no batch for 60 s before the first batch; it "
         "stood at /project/words.py:40 in __iter__"
     )
+
+
+def test_a_hang_that_only_a_timed_pass_meets() -> None:
+    request = RunRequest(SPAWN, purpose=TIMED, seconds=0.5)
+    stuck = '  File "/project/words.py", line 40, in __iter__\n'
+    facts = RunFacts(request, "warm", "hung", "no batch for 60 s", stuck=stuck)
+    [finding] = said(question(), run(SPAWN), facts)
+    assert (finding.code, finding.culprit) == ("hang", "/project/words.py:40")
+    assert finding.message == (
+        "expected the next batch in time, but no batch for 60 s in the timed pass, which reads "
+        "epoch after epoch; it stood at /project/words.py:40 in __iter__; one epoch runs to its end"
+    )
+    # the content passes tell it better
+    assert len(said(question(), hung(SPAWN), run(W0), facts)) == 1
 
 
 def test_hang_in_no_line_of_the_user_has_no_culprit() -> None:
