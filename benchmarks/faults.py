@@ -53,6 +53,8 @@ class Fault:
     signal: int | None = None
     marker: str = ""
     waits_s: float = 0.0
+    # The size of /dev/shm that the session has for itself; it takes the right to mount one.
+    shared_memory: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ FAULTS: dict[str, Fault] = {
     "sigkill": Fault("Killed", ("worker-died",)),
     "sigsegv": Fault("Segfaults", ("worker-died",)),
     "sigbus": Fault("BusError", ("worker-died",)),
+    "full-shm": Fault("Large", ("small-shared-memory",), later=False, shared_memory="1m"),
     "loop": Fault("Loops", ("hang",)),
     "loop-in-c": Fault("LoopsInC", ("hang",)),
     "lock": Fault("WaitsForLock", ("hang", "fork-unsafe-lock"), methods=("fork",)),
@@ -173,6 +176,8 @@ def session(fault: Fault, where: Combination, folder: Path, scratch: Path, mark:
     ]
     command += [f"--dl-start-methods={where.method}", f"--dl-num-workers={where.workers}"]
     command += ["--dl-report=report.json"]
+    if fault.shared_memory:
+        command = in_small_shared_memory(fault.shared_memory, command)
     said = folder / "said.txt"
     began = time.monotonic()
     with said.open("wb") as out:
@@ -198,6 +203,28 @@ def session(fault: Fault, where: Combination, folder: Path, scratch: Path, mark:
     if status != fault.status:
         result.wrong.append(f"exit status {status}, not {fault.status}")
     return result
+
+
+_SMALL = """\
+mount -t tmpfs -o size="$0" tmpfs /dev/shm || exit 125
+"$@"
+status=$?
+ls /dev/shm > left_in_shared_memory
+exit $status
+"""
+
+
+def in_small_shared_memory(size: str, command: list[str]) -> list[str]:
+    """The command with a /dev/shm of its own, of which a file then tells what was left."""
+    return ["unshare", "--mount", "sh", "-c", _SMALL, size, *command]
+
+
+def can_have_small_shared_memory() -> bool:
+    """Whether this user may mount a /dev/shm."""
+    if shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", str(SHARED_MEMORY)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _wait_for(path: Path) -> None:
@@ -226,6 +253,9 @@ def judged(fault: Fault, folder: Path, result: Result) -> list[str]:
             wrong.append(f"told {sorted(codes) or 'nothing'}, not {' or '.join(fault.codes)}")
         if not fault.codes and not fault.marker and codes:
             wrong.append(f"told {sorted(codes)}")
+        if fault.shared_memory:
+            left = (folder / "left_in_shared_memory").read_text(encoding="utf-8").split()
+            wrong += [f"left {name} in its shared memory" for name in left]
         return wrong
     return [*wrong, "no report"]
 
@@ -317,10 +347,15 @@ def _used(names: set[str]) -> set[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was selected; the exit status says whether all were survived."""
     options = _options(arguments)
+    # A shell's background job ignores it, and so would the sessions that are to be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tried: Counter[str] = Counter()
     lived: Counter[str] = Counter()
     baselines: dict[Combination, float] = {}
     for number, name in enumerate(options.fault):
+        if FAULTS[name].shared_memory and not can_have_small_shared_memory():
+            print(f"{name:22} not tried: this user may not mount a shared memory")
+            continue
         found = list(combinations(FAULTS[name]))
         for where in found[number % min(options.every, len(found)) :: options.every]:
             if not _selected(where, options):

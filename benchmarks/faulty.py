@@ -84,6 +84,13 @@ class BusError(Numbers):
         os.kill(os.getpid(), signal.SIGBUS)
 
 
+class Large(Numbers):
+    """More than a small /dev/shm has room for."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(1 << 20)
+
+
 class Loops(Numbers):
     def fault(self) -> Any:
         while True:

@@ -216,6 +216,14 @@ def closing_seconds(run: RunFacts) -> float:
     return sum(epoch.end_s or 0.0 for epoch in run.epochs) + (run.close_s or 0.0)
 
 
+def names_full_shared_memory(error: ErrorFacts | None) -> bool:
+    """Whether an error is torch's or Python's own of a shared memory with no room left."""
+    if error is None or "No space left" not in error.message:
+        return False
+    words = ("shared memory", "</torch_", "SemLock")
+    return any(word in error.message or word in error.traceback for word in words)
+
+
 def names_too_many_files(error: ErrorFacts | None) -> bool:
     """Whether an error is that of a process with no descriptors left to take a batch's memory."""
     if error is None:

@@ -13,6 +13,7 @@ from pytest_dataloader.checks.evidence import (
     Question,
     causes,
     closing_seconds,
+    names_full_shared_memory,
     names_too_many_files,
     place,
     quoted,
@@ -22,6 +23,7 @@ from pytest_dataloader.checks.evidence import (
 from pytest_dataloader.checks.finding import ERROR, INFO, WARNING, Finding, NotJudged
 from pytest_dataloader.checks.picklability import start_failures
 from pytest_dataloader.checks.throughput import batches_travel_quickly
+from pytest_dataloader.diagnose.machine import size
 from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.errors import belongs_to_user, source_line
 from pytest_dataloader.observe.facts import (
@@ -90,6 +92,9 @@ def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
         yield Finding("raises", ERROR, (evidence.config,), None, error.message, advice)
         return
     code, comparison = _compared(evidence, run)
+    if names_full_shared_memory(error):
+        yield _full_shared_memory(evidence, run, error, comparison)
+        return
     if _DEVICE_IN_WORKER.search(error.message):
         code = "cuda-in-worker"
     if "daemonic processes are not allowed to have children" in error.message:
@@ -105,6 +110,18 @@ def _raised(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
         yield _finding(code, evidence, place(error), message)
     if changed is not None:
         yield changed
+
+
+def _full_shared_memory(
+    evidence: Evidence, run: RunFacts, error: ErrorFacts, comparison: str
+) -> Finding:
+    room = run.machine.shm_bytes if run.machine is not None else None
+    has = f", which has {size(room)}" if room is not None else ""
+    message = (
+        f"expected the batches under way to fit into shared memory (/dev/shm){has}, got "
+        f"{error.type}: {error.message}; {comparison}"
+    )
+    return _finding("small-shared-memory", evidence, "loader", message)
 
 
 def _changed(evidence: Evidence, error: ErrorFacts, code: str, comparison: str) -> Finding | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling
-from pytest_dataloader.observe import clock, errors, processes, worker
+from pytest_dataloader.observe import clock, errors, processes, shared, worker
 from pytest_dataloader.observe.epoch import EpochRecord
 from pytest_dataloader.observe.facts import (
     IN_PROCESS,
@@ -160,7 +160,9 @@ class Bench:
             gc.collect()
             processes.join(self.workers_started, _JOIN_S)
             self.close_s = clock.now() - began
-            processes.end(self.workers_started + processes.new_children(self.before))
+            ours = self.workers_started + processes.new_children(self.before)
+            processes.end(ours)
+            shared.remove_left_by([process.pid or 0 for process in ours])
 
     def watchdog(self) -> Watchdog:
         """A watchdog that ends this run's workers, and says how the run goes."""

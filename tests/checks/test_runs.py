@@ -29,7 +29,9 @@ from pytest_dataloader.observe.facts import (
     RAISED,
     TIMED,
     ArrivalFacts,
+    ErrorFacts,
     LastTask,
+    MachineFacts,
     RunFacts,
     RunRequest,
     UnpicklableFacts,
@@ -125,6 +127,40 @@ def test_raises_the_same_without_workers() -> None:
             LOOK_AT_THE_LAST_LINE,
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "traceback"),
+    [
+        (
+            "unable to allocate memory(shm) for file </torch_7_9_0>: No space left on device (28)",
+            "",
+        ),
+        ("unable to write to file </torch_7_9_0>: No space left on device (28)", ""),
+        ("[Errno 28] No space left on device", "self._semlock = _multiprocessing.SemLock("),
+    ],
+)
+def test_shared_memory_that_is_full(message, traceback) -> None:
+    error = ErrorFacts("iterate", "RuntimeError", message, traceback)
+    facts = replace(raised(SPAWN, told=error), machine=MachineFacts("Linux", shm_bytes=4 << 20))
+    [finding] = said(question(), facts, run(W0))
+    assert (finding.code, finding.severity, finding.culprit) == (
+        "small-shared-memory",
+        ERROR,
+        "loader",
+    )
+    assert finding.message == (
+        "expected the batches under way to fit into shared memory (/dev/shm), which has 4 MiB, got "
+        f"RuntimeError: {message}; with 0 workers it runs to its end"
+    )
+    # the user's own disk is full
+    [other] = said(
+        question(), raised(SPAWN, told=replace(error, message=FULL, traceback="")), run(W0)
+    )
+    assert other.code == "fails-with-workers"
+
+
+FULL = "[Errno 28] No space left on device: 'cache/rows.npy'"
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,13 @@ def test_a_session_that_is_asked_to_end_leaves_nothing(faults: ModuleType) -> No
     assert faults.survived(faults.FAULTS["sigterm"], where, None).wrong == []
 
 
+def test_a_full_shared_memory_is_told_and_left_empty(faults: ModuleType) -> None:
+    if not faults.can_have_small_shared_memory():
+        pytest.skip("this user may not mount a shared memory")
+    where = faults.Combination("fork", 1, False, "first")
+    assert faults.survived(faults.FAULTS["full-shm"], where, None).wrong == []
+
+
 def test_every_fault_has_its_combinations(faults: ModuleType) -> None:
     counts = {name: len(list(faults.combinations(fault))) for name, fault in faults.FAULTS.items()}
     assert counts["exit-0"] == 24

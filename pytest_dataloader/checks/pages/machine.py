@@ -37,8 +37,10 @@ CODES = (
         why="""
             Workers put the tensors of a batch into shared memory, which on Linux is /dev/shm.
             Up to num_workers * prefetch_factor batches wait there, besides the one in use. A
-            container gets 64 MiB of it by default. When it is full, a worker dies of SIGBUS,
-            often only after many batches: when the loop is slower than the workers.
+            container gets 64 MiB of it by default. When it is full, a worker raises "unable to
+            allocate shared memory" or dies of SIGBUS, often only after many batches: when the
+            loop is slower than the workers. A warning where it would not fit, an error where it
+            did not.
             """,
         mend="""
             Give the container more (docker run --shm-size=8g, or --ipc=host), or lower
