@@ -142,8 +142,21 @@ class Bench:
             body()
         except BaseException as error:
             if _is_for_others(error):
+                self._abandon()
                 raise
             self._write_down(error)
+
+    def _abandon(self) -> None:
+        """End the workers now: the exception's frames hold the loader's iterator, and that waits
+        five seconds for each worker in turn when they are let go."""
+        with children_may_die():
+            self._end_all()
+
+    def _end_all(self) -> None:
+        """End every process of this run, and remove what it left in shared memory."""
+        ours = self.workers_started + processes.new_children(self.before)
+        processes.end(ours)
+        shared.remove_left_by([process.pid or 0 for process in ours])
 
     def _write_down(self, error: BaseException) -> None:
         with children_may_die():
@@ -160,9 +173,7 @@ class Bench:
             gc.collect()
             processes.join(self.workers_started, _JOIN_S)
             self.close_s = clock.now() - began
-            ours = self.workers_started + processes.new_children(self.before)
-            processes.end(ours)
-            shared.remove_left_by([process.pid or 0 for process in ours])
+            self._end_all()
 
     def watchdog(self) -> Watchdog:
         """A watchdog that ends this run's workers, and says how the run goes."""

@@ -23,8 +23,8 @@ _FEWEST_BATCHES = 8
 # The first look is after a second, or in a shorter pass, which may be rougher, earlier.
 _NARROW, _FIRST_LOOK_S, _LOOK_EVERY_S = 0.04, 1.0, 0.5
 _ROUGH, _ROUGH_FIRST_LOOK_S, _ROUGH_LOOK_EVERY_S = 0.1, 0.2, 0.1
-# Or when the whole interval lies this many times above or below the budget.
-_CLEAR = 2.0
+# Or when the whole interval lies this many times off the budget; the second, from the start on.
+_CLEAR, _FAR = 2.0, 4.0
 _SLOW_FACTOR = 5.0
 _BATCHES_A_WINDOW = 4
 _SPIN_S = 0.0005
@@ -64,8 +64,9 @@ def measure(
     budget: float | None = None,
 ) -> RateFacts:
     """Time batches for ``seconds``, from after every worker has delivered; from one second on only
-    until the interval of the rate is narrow, or far from the budget, in batches per second. A pass
-    of less than a second may end after 0.2 s, with an interval of at most 10 % of the rate.
+    until the interval of the rate is narrow, or at a distance from the budget, in batches per
+    second; where that is four times the budget or a quarter of it, from 0.2 s on. A pass of less
+    than a second may end after 0.2 s, with an interval of at most 10 % of the rate.
 
     A map-style dataset is read through its sampler again and again; an iterable one epoch after
     epoch with its workers kept. Slow loaders get up to five times as long, to yield at least
@@ -153,8 +154,10 @@ class _Timer:
         self.timed_s = 0.0
         rough = seconds < _FIRST_LOOK_S
         self.narrow = _ROUGH if rough else _NARROW
-        self.next_look_s = _ROUGH_FIRST_LOOK_S if rough else _FIRST_LOOK_S
+        self.first_look_s = _ROUGH_FIRST_LOOK_S if rough else _FIRST_LOOK_S
         self.look_every_s = _ROUGH_LOOK_EVERY_S if rough else _LOOK_EVERY_S
+        # A budget that is far away is seen early.
+        self.next_look_s = self.first_look_s if budget is None else _ROUGH_FIRST_LOOK_S
         self.settled = False
         self.first_s: float | None = None
         self.began = now()
@@ -169,17 +172,20 @@ class _Timer:
     def _is_settled(self) -> bool:
         """Whether the rate is known well enough, looked at now and then."""
         if self.consume is None and self.timed_s >= self.next_look_s:
-            self.next_look_s = self.timed_s + self.look_every_s
+            early = self.timed_s < self.first_look_s
+            every_s = _ROUGH_LOOK_EVERY_S if early else self.look_every_s
+            self.next_look_s = self.timed_s + every_s
             found = summarise(self.intervals, None, self.turn)
-            width = (found.high - found.low) / found.batches_per_s
-            enough = width < self.narrow or self._is_clear(found)
+            narrow = (found.high - found.low) / found.batches_per_s < self.narrow
+            enough = self._is_off(found, _FAR if early else _CLEAR) or (narrow and not early)
             self.settled = found.windows == _WINDOWS and enough
         return self.settled
 
-    def _is_clear(self, found: RateFacts) -> bool:
+    def _is_off(self, found: RateFacts, times: float) -> bool:
+        """Whether the whole interval lies so many times above or below the budget."""
         if self.budget is None:
             return False
-        return found.low > self.budget * _CLEAR or found.high * _CLEAR < self.budget
+        return found.low > self.budget * times or found.high * times < self.budget
 
     def epoch(self, batches: Iterator[Any], warm_up: int) -> bool:
         """Time one epoch; False if it was too short to time anything."""

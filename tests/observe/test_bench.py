@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +48,22 @@ def test_what_the_user_s_code_raises_is_an_outcome(error) -> None:
 def test_what_is_meant_for_others_goes_on(error) -> None:
     with pytest.raises(type(error)):
         guarded(error)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="starts its worker by fork")
+def test_workers_are_ended_at_once_when_an_exception_is_meant_for_others() -> None:
+    anything: Any = SimpleNamespace()
+    others = frozenset(multiprocessing.active_children())
+    bench = Bench(anything, anything, anything, anything, before=others)
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+
+    def body() -> None:
+        worker.start()
+        pytest.fail("out of time")
+
+    with pytest.raises(pytest.fail.Exception, match="out of time"):
+        bench.guarded(body)
+    assert worker.exitcode == -signal.SIGTERM
 
 
 def test_a_death_that_is_heard_of_while_another_error_is_written_down(monkeypatch) -> None:

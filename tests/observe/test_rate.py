@@ -336,7 +336,9 @@ def test_a_pass_ends_when_its_interval_is_narrow(given, taken) -> None:
     assert found.duration_s == pytest.approx(taken, abs=0.02)
 
 
-@pytest.mark.parametrize(("budget", "seconds"), [(20.0, 1.0), (400.0, 1.0), (60.0, 3.0)])
+@pytest.mark.parametrize(
+    ("budget", "seconds"), [(20.0, 0.2), (25.0, 1.0), (400.0, 0.2), (200.0, 1.0), (60.0, 3.0)]
+)
 def test_a_pass_ends_when_its_budget_is_clearly_met_or_missed(budget, seconds) -> None:
     clock = Clock()
     uneven = DataLoader(Uneven(clock, 1000, 0.01), batch_size=1)
