@@ -224,6 +224,10 @@ def _beside(evidence: Evidence, run: RunFacts) -> str:
 
 def _hung(evidence: Evidence, run: RunFacts) -> Iterator[Finding]:
     error = run.error
+    if error is not None and names_full_shared_memory(error):
+        lost = "the loader then waits for the batch for ever"
+        yield _full_shared_memory(evidence, run, error, lost)
+        return
     if error is not None and error.stage == "send":
         yield from _unsendable(evidence, run, error)
         return

@@ -160,6 +160,17 @@ def test_shared_memory_that_is_full(message, traceback) -> None:
     assert other.code == "fails-with-workers"
 
 
+def test_a_batch_that_shared_memory_had_no_room_for_and_that_is_waited_for() -> None:
+    message = "unable to write to file </torch_7_9_0>: No space left on device (28)"
+    error = ErrorFacts("send", "RuntimeError", message, "in _feed")
+    [finding] = said(question(), replace(hung(SPAWN), error=error), run(W0))
+    assert (finding.code, finding.culprit) == ("small-shared-memory", "loader")
+    assert finding.message == (
+        "expected the batches under way to fit into shared memory (/dev/shm), got "
+        f"RuntimeError: {message}; the loader then waits for the batch for ever"
+    )
+
+
 FULL = "[Errno 28] No space left on device: 'cache/rows.npy'"
 
 
