@@ -76,8 +76,19 @@ def _against(
     message = (
         f"expected at least {limit} in the steady state, got {got} over {rate.batches:,} batches "
         f"under {evidence.config.id}{bottleneck.told(evidence.base)}{bottleneck.uneven(rate)}"
+        f"{_headspace(rate, budget / factor)}"
     )
     yield _waiting("slow", evidence, message)
+
+
+def _headspace(rate: RateFacts, wanted: float) -> str:
+    """What the loader itself could give, as the end of a sentence."""
+    if rate.headspace is None:
+        return ""
+    told = f"{readable(rate.headspace)} batches/s"
+    if rate.headspace < wanted:
+        return f"; even with its batches in memory this loader gives only {told}"
+    return f"; with its batches in memory this loader gives {told}"
 
 
 def starts_fast_enough(evidence: Evidence, asked: Throughput) -> Iterator[Finding | NotJudged]:

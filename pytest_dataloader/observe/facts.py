@@ -172,7 +172,8 @@ class RateFacts:
     ``low`` to ``high`` is its 95 % interval; ``wait_p50_s`` and the like are percentiles of the
     waits for a batch. ``first_batch_s`` is the wait for the very first, ``restart_s`` for the first
     of a second epoch where that was asked for, ``blocked_share`` the share of time in which a
-    loader without workers neither computed nor was in line for a CPU.
+    loader without workers neither computed nor was in line for a CPU, ``headspace`` the batches
+    per second of the same loader with a batch that is in memory, where a budget was missed.
     """
 
     batches: int
@@ -189,6 +190,7 @@ class RateFacts:
     first_batch_s: float | None = None
     restart_s: float | None = None
     blocked_share: float | None = None
+    headspace: float | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 from pytest_dataloader.observe import clock, processes, rate
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.facts import HUNG, RateFacts, RunFacts, StallFacts
+from pytest_dataloader.observe.headspace import headspace
 from pytest_dataloader.observe.outcome import stuck_at
 from pytest_dataloader.observe.surroundings import recorded, seeded
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog
@@ -42,6 +43,7 @@ def run_timed(bench: Bench) -> RunFacts:
         rate=measured if isinstance(measured, RateFacts) else None,
         stall=measured if isinstance(measured, StallFacts) else None,
         no_rate_reason=None if found else _no_rate(bench, dog),
+        notes=tuple(bench.notes),
     )
 
 
@@ -56,10 +58,26 @@ def _measured(bench: Bench, context: Any, dog: Watchdog) -> RateFacts | StallFac
     seconds, step_ms = bench.request.seconds, bench.request.step_ms
     if step_ms is not None:
         return rate.measure_stalls(loader, step_ms, seconds, clock.now, dog.beat)
-    found = rate.measure(loader, seconds, clock.now, dog.beat, bench.request.budget)
-    if bench.request.epochs == 1:
-        return found
-    return replace(found, restart_s=rate.restart_s(loader, clock.now, dog.beat))
+    budget = bench.request.budget
+    found = rate.measure(loader, seconds, clock.now, dog.beat, budget)
+    if bench.request.epochs > 1:
+        return replace(found, restart_s=rate.restart_s(loader, clock.now, dog.beat))
+    if budget is not None and found.high < budget and loader.num_workers:
+        return replace(found, headspace=_headspace(bench, loader, dog))
+    return found
+
+
+def _headspace(bench: Bench, loader: Any, dog: Watchdog) -> float | None:
+    """What the loader would give without the work of a batch; None where no batch can be made in
+    this process."""
+    alone = replace(bench.request, config=bench.request.config.without_workers())
+    try:
+        batch = next(iter(replace(bench, request=alone).build(None).loader))
+        dog.beat()
+        return headspace(loader, batch, clock.now, dog.beat)
+    except Exception as error:  # noqa: BLE001 - the user's own, of a pass that nothing rests on
+        bench.notes.append(f"headspace: not measured, {type(error).__name__}: {error}")
+        return None
 
 
 def _no_rate(bench: Bench, dog: Watchdog) -> str:

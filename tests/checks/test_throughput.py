@@ -173,6 +173,19 @@ def test_a_slow_pipeline_with_its_measured_cause() -> None:
     assert finding.advice == WAITS_SIDE_BY_SIDE + MORE_WORKERS
 
 
+@pytest.mark.parametrize(
+    ("headspace", "budget", "words"),
+    [
+        (5000.0, 60, "; with its batches in memory this loader gives 5,000 batches/s"),
+        (55.0, 60, "; even with its batches in memory this loader gives only 55 batches/s"),
+    ],
+)
+def test_a_slow_pipeline_with_its_headspace(headspace, budget, words) -> None:
+    found = dataclasses.replace(rate(50), headspace=headspace)
+    [finding] = said(Throughput(min_batches_per_s=budget), pass_of(SPAWN, found))
+    assert finding.message.endswith(f"over 100 batches under spawn-w2{words}")
+
+
 # stalls ------------------------------------------------------------------------------------------
 
 STALL = Throughput(step_ms=20, max_stall=0.1)

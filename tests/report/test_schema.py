@@ -89,6 +89,7 @@ RUN_TOLD = {
     "wait_p50_s": None,
     "wait_p95_s": None,
     "wait_p99_s": None,
+    "headspace": None,
     "stall": None,
     "no_stall_reason": None,
     "making": None,

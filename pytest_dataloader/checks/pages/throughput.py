@@ -15,6 +15,10 @@ CODES = (
             time to send a batch. Usually the same work is done for every sample that could be done
             once: a file opened and parsed, a table read, a transform built. Workers that share
             too few CPUs or one disk do not help.
+
+            Where a budget in batches a second is missed with workers, the same loader is timed
+            once more with a batch that is in memory: its headspace, which no change to the
+            dataset can pass. A budget above it needs smaller batches or fewer objects in them.
             """,
         mend="""
             Keep on the dataset, per worker, what one sample can use of the other's work. Then try
