@@ -174,6 +174,7 @@ class RateFacts:
     of a second epoch where that was asked for, ``blocked_share`` the share of time in which a
     loader without workers neither computed nor was in line for a CPU, ``headspace`` the batches
     per second of the same loader with a batch that is in memory, where a budget was missed.
+    ``reference_s`` is what the reference workload took, before and after the pass.
     """
 
     batches: int
@@ -191,6 +192,7 @@ class RateFacts:
     restart_s: float | None = None
     blocked_share: float | None = None
     headspace: float | None = None
+    reference_s: float | None = None
 
 
 @dataclass(frozen=True)

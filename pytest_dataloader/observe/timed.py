@@ -13,6 +13,7 @@ from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.facts import HUNG, RateFacts, RunFacts, StallFacts
 from pytest_dataloader.observe.headspace import headspace
 from pytest_dataloader.observe.outcome import stuck_at
+from pytest_dataloader.observe.reference import reference_s
 from pytest_dataloader.observe.surroundings import recorded, seeded
 from pytest_dataloader.observe.watchdog import RunInterrupted, Watchdog
 
@@ -49,7 +50,11 @@ def run_timed(bench: Bench) -> RunFacts:
 
 def _alone(bench: Bench, context: Any, dog: Watchdog) -> RateFacts | StallFacts:
     with rate.alone_on_this_machine(), dog.watching():
-        return _measured(bench, context, dog)
+        before = reference_s()
+        found = _measured(bench, context, dog)
+        if isinstance(found, RateFacts):
+            return replace(found, reference_s=(before + reference_s()) / 2)
+        return found
 
 
 def _measured(bench: Bench, context: Any, dog: Watchdog) -> RateFacts | StallFacts:

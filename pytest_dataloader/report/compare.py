@@ -83,13 +83,23 @@ def _rate(
     name: str, config: str, was: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Iterator[Compared]:
     low, high = was.get("batches_per_s_low"), run.get("batches_per_s_high")
-    if low is None or high is None or high >= low * (1 - _MARGIN):
+    slower = _slower(was, run)
+    if low is None or high is None or high * slower >= low * (1 - _MARGIN):
         return
+    less = f"less {_MARGIN:.0%}"
+    if slower > 1:
+        less += f" and for a machine that now takes {slower:.3g} times as long for the same work"
     message = (
-        f"expected at least {low * (1 - _MARGIN):,.4g} batches/s (the earlier "
-        f"{_interval(was)}, less {_MARGIN:.0%}), got {_interval(run)}"
+        f"expected at least {low * (1 - _MARGIN) / slower:,.4g} batches/s (the earlier "
+        f"{_interval(was)}, {less}), got {_interval(run)}"
     )
     yield Compared(name, config, "slow", True, message)
+
+
+def _slower(was: Mapping[str, Any], run: Mapping[str, Any]) -> float:
+    """How many times as long the reference workload takes now, beside these passes; at least 1."""
+    before, now = was.get("reference_s"), run.get("reference_s")
+    return max(1.0, now / before) if before and now else 1.0
 
 
 def _interval(run: Mapping[str, Any]) -> str:

@@ -163,6 +163,7 @@ _RUN = _object(
         "batches_per_s": _or_null(_from_zero),
         "batches_per_s_low": _or_null(_from_zero),
         "batches_per_s_high": _or_null(_from_zero),
+        "reference_s": _or_null(_from_zero),
         "worker_unique_bytes": _or_null(_whole),
     },
 )

@@ -75,6 +75,7 @@ def run_to_dict(
         "wait_p95_s": rate.wait_p95_s if rate else None,
         "wait_p99_s": rate.wait_p99_s if rate else None,
         "headspace": rate.headspace if rate else None,
+        "reference_s": rate.reference_s if rate else None,
         "stall": _plain(stalled.stall) if stalled is not None else None,
         "no_stall_reason": stalled.no_rate_reason if stalled is not None else None,
         "making": _making(run),

@@ -57,6 +57,19 @@ def test_rates_that_may_be_as_good_say_nothing(now: Any) -> None:
     assert list(compare(report(), report(**now))) == []
 
 
+def test_a_machine_that_is_slower_than_it_was() -> None:
+    old, new = report(reference_s=0.01), report(**rate(50, 2), reference_s=0.015)
+    [one] = compare(old, new)
+    assert one.message == (
+        "expected at least 57 batches/s (the earlier 100 batches/s, 95 % within 95 to 105, less "
+        "10% and for a machine that now takes 1.5 times as long for the same work), got 50 "
+        "batches/s, 95 % within 48 to 52"
+    )
+    assert list(compare(old, report(**rate(50, 2), reference_s=0.02))) == []
+    # a faster one is not held against the pipeline
+    assert list(compare(old, report(reference_s=0.005))) == []
+
+
 def test_a_start_that_takes_much_longer() -> None:
     (found,) = compare(report(), report(startup_s=4.5))
     assert (found.code, found.worse) == ("slow-start", True)

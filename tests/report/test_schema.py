@@ -90,6 +90,7 @@ RUN_TOLD = {
     "wait_p95_s": None,
     "wait_p99_s": None,
     "headspace": None,
+    "reference_s": None,
     "stall": None,
     "no_stall_reason": None,
     "making": None,
