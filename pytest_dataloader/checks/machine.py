@@ -18,7 +18,7 @@ from pytest_dataloader.diagnose.machine import (
     WINDOWS_DRIVE,
     size,
 )
-from pytest_dataloader.observe.facts import RunFacts, StorageFacts
+from pytest_dataloader.observe.facts import MachineFacts, RunFacts, StorageFacts
 
 PREFETCH_FACTOR = 2
 _FEW_FOR_A_DISK = 2
@@ -110,9 +110,19 @@ def has_cpus_for_its_workers(evidence: Evidence, _asked: object) -> Iterator[Fin
     of = f" of {run.machine.cpus}" if run.machine.cpus not in (None, allowed) else ""
     message = (
         f"expected at most {allowed} workers that compute, one for each CPU that this process may "
-        f"use{of}, got {workers}{bottleneck.told(run)}"
+        f"use{of}{_granted_by(run.machine)}, got {workers}{bottleneck.told(run)}"
     )
     yield _warning("too-many-workers", evidence, "loader.num_workers", message)
+
+
+def _granted_by(machine: MachineFacts) -> str:
+    """Who lets this process have so few CPUs, where it is known."""
+    if machine.cpu_quota is not None and machine.cpu_quota < (machine.cpus or 0):
+        return f", by the container's limit of {machine.cpu_quota:g}"
+    if machine.cpus_allowed != machine.cpus:
+        return ", by its CPU affinity"
+    # WSL2 runs in a virtual machine, whose size is set on the Windows side.
+    return ", which .wslconfig sets for WSL2" if machine.wsl == 2 else ""
 
 
 def _warning(code: str, evidence: Evidence, culprit: str, message: str) -> Finding:

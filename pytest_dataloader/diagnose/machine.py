@@ -426,11 +426,14 @@ def shared_bytes(batch: Any, depth: int = 0) -> int:
 def told(machine: MachineFacts) -> str:
     """The machine on one line, for the header."""
     system = machine.os if machine.wsl is None else f"{machine.os} in WSL{machine.wsl}"
+    system += " (sized by .wslconfig)" if machine.wsl == 2 else ""
     words = [system, _told_cpus(machine), _told_memory(machine)]
     if machine.shm_bytes is not None:
         words.append(f"{_SHARED} {size(machine.shm_bytes)}")
     if machine.descriptors is not None:
         words.append(f"{machine.descriptors:,} open files")
+    if machine.sharing_strategy is not None:
+        words.append(f"sharing strategy {machine.sharing_strategy}")
     words += machine.gpus
     return ", ".join(word for word in words if word)
 

@@ -117,9 +117,28 @@ def test_more_workers_than_cpus() -> None:
     )
     assert finding.message == (
         "expected at most 2 workers that compute, one for each CPU that this process may use of 8, "
-        "got 6; for a batch a worker takes: fetch 50 ms, collate under 0.01 ms, and the fetch is "
+        "by its CPU affinity, got 6; for a batch a worker takes: fetch 50 ms, collate under 0.01 ms, and the fetch is "
         "CPU-bound (100% computing, 0% waiting)"
     )
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (MachineFacts("Linux", cpus=2, cpus_allowed=2), "may use, got 6"),
+        (
+            MachineFacts("Linux", wsl=2, cpus=2, cpus_allowed=2),
+            "may use, which .wslconfig sets for WSL2, got 6",
+        ),
+        (
+            MachineFacts("Linux", wsl=2, cpus=8, cpus_allowed=2, cpu_quota=1.5),
+            "may use of 8, by the container's limit of 1.5, got 6",
+        ),
+    ],
+)
+def test_who_grants_the_cpus(facts, words) -> None:
+    [finding] = with_workers(6, machine=facts, making=COMPUTES)
+    assert words in finding.message
 
 
 @pytest.mark.parametrize(

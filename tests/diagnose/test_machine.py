@@ -349,11 +349,13 @@ def test_the_shared_memory_that_a_batch_takes() -> None:
                 memory_limit_bytes=512 * 2**20,
                 shm_bytes=64 * 2**20,
                 descriptors=1024,
+                sharing_strategy="file_descriptor",
                 gpus=("NVIDIA A100",),
             ),
             (
-                "Linux in WSL2, 1 CPU allowed of 8, memory 512 MiB allowed of 16 GiB, /dev/shm "
-                "64 MiB, 1,024 open files, NVIDIA A100"
+                "Linux in WSL2 (sized by .wslconfig), 1 CPU allowed of 8, memory 512 MiB allowed of "
+                "16 GiB, /dev/shm 64 MiB, 1,024 open files, sharing strategy file_descriptor, "
+                "NVIDIA A100"
             ),
         ),
     ],
