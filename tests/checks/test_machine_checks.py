@@ -117,8 +117,8 @@ def test_more_workers_than_cpus() -> None:
     )
     assert finding.message == (
         "expected at most 2 workers that compute, one for each CPU that this process may use of 8, "
-        "by its CPU affinity, got 6; for a batch a worker takes: fetch 50 ms, collate under 0.01 ms, and the fetch is "
-        "CPU-bound (100% computing, 0% waiting)"
+        "by its CPU affinity, got 6; for a batch a worker takes: fetch 50 ms, collate under 0.01 "
+        "ms, and the fetch is CPU-bound (100% computing, 0% waiting)"
     )
 
 

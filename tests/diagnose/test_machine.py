@@ -353,8 +353,8 @@ def test_the_shared_memory_that_a_batch_takes() -> None:
                 gpus=("NVIDIA A100",),
             ),
             (
-                "Linux in WSL2 (sized by .wslconfig), 1 CPU allowed of 8, memory 512 MiB allowed of "
-                "16 GiB, /dev/shm 64 MiB, 1,024 open files, sharing strategy file_descriptor, "
+                "Linux in WSL2 (sized by .wslconfig), 1 CPU allowed of 8, memory 512 MiB allowed "
+                "of 16 GiB, /dev/shm 64 MiB, 1,024 open files, sharing strategy file_descriptor, "
                 "NVIDIA A100"
             ),
         ),
