@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,7 +65,10 @@ class Bench:
     afresh: bool = False
     error: ErrorFacts | None = None
     outcome: str = OK
+    # Processes that are no workers of this run: of before, and those that the user's code starts.
     before: frozenset[BaseProcess] = frozenset()
+    # Whether workers may be on their way that `take_workers` has not noted.
+    starting: bool = True
     workers_started: list[BaseProcess] = field(default_factory=list)
     # Those of epochs that are over, where each epoch starts its own.
     workers_of_before: frozenset[BaseProcess] = frozenset()
@@ -113,8 +117,21 @@ class Bench:
     @property
     def working(self) -> list[BaseProcess]:
         """The workers of the epoch that goes on, dead or alive."""
-        started = dict.fromkeys([*self.workers_started, *processes.new_children(self.before)])
-        return [process for process in started if process not in self.workers_of_before]
+        return [p for p in self._started() if p not in self.workers_of_before]
+
+    def _started(self) -> list[BaseProcess]:
+        may_be_more = self.starting and self.request.config.has_workers
+        more = processes.new_children(self.before) if may_be_more else []
+        return list(dict.fromkeys([*self.workers_started, *more]))
+
+    def take_workers(self, iterator: Any) -> None:
+        """Note the workers of a loader's iterator; what else has been started is the user's."""
+        new = processes.new_children(self.before)
+        own = getattr(iterator, "_workers", None)
+        if self.request.config.has_workers and own:
+            new = [process for process in own if isinstance(process, BaseProcess)]
+        self.workers_started += [p for p in new if p not in self.workers_started]
+        self.starting = False
 
     def choose_start(self) -> Any:
         """Note the kind of start; the context for it."""
@@ -128,7 +145,10 @@ class Bench:
         """The pipeline built for this run, as `Pipeline.build` gives it."""
         config = self.request.config
         keep = config.has_workers or self.pipeline.rebuilds
-        return self.pipeline.build(config, context, keep=keep)
+        built = self.pipeline.build(config, context, keep=keep)
+        children = frozenset(multiprocessing.active_children())
+        self.before |= children - frozenset(self.workers_started)
+        return built
 
     def guarded(self, body: Callable[[], None]) -> None:
         """Call the body; what it raises is an outcome."""
@@ -153,8 +173,8 @@ class Bench:
             self._end_all()
 
     def _end_all(self) -> None:
-        """End every process of this run, and remove what it left in shared memory."""
-        ours = self.workers_started + processes.new_children(self.before)
+        """End every worker of this run, and remove what it left in shared memory."""
+        ours = self._started()
         processes.end(ours)
         shared.remove_left_by([process.pid or 0 for process in ours])
 

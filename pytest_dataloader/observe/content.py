@@ -125,7 +125,7 @@ def _epoch(bench: Bench, context: Any, dog: Watchdog) -> None:
 
 
 def _one_epoch(bench: Bench, loader: Any, epoch: int, dog: Watchdog) -> None:
-    bench.stage = "start"
+    bench.stage, bench.starting = "start", True
     record = EpochRecord(epoch=epoch)
     bench.records.append(record)
     if not loader.persistent_workers:
@@ -215,10 +215,8 @@ def _time_the_start(bench: Bench, loader: Any) -> None:
 
 
 def _drive(bench: Bench, loader: Any, record: EpochRecord, dog: Watchdog) -> None:
-    def begun() -> None:
-        known = set(bench.workers_started)
-        started = [p for p in processes.new_children(bench.before) if p not in known]
-        bench.workers_started += started
+    def begun(batches: Any) -> None:
+        bench.take_workers(batches)
         bench.stage = "iterate"
 
     def taken(count: int) -> None:

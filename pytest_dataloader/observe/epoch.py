@@ -136,19 +136,19 @@ def drive(
     record: EpochRecord,
     *,
     beat: Callable[[], None],
-    started: Callable[[], None],
+    started: Callable[[Iterator[Any]], None],
     taken: Callable[[int], None],
     first: Callable[[Any], None] = lambda _batch: None,
 ) -> None:
     """Run one epoch into ``record``; the dataset has been told of it.
 
-    ``started`` is called when ``iter(loader)`` has returned, ``taken`` after each batch with the
-    number of batches so far, ``first`` with the first batch. Raises what the loader raises.
+    ``started`` is called with what ``iter(loader)`` has returned, ``taken`` after each batch with
+    the number of batches so far, ``first`` with the first batch. Raises what the loader raises.
     """
     record.began = clock.now()
     beat()
     batches: Iterator[Any] = iter(loader)
-    started()
+    started(batches)
     while True:
         beat()
         asked = clock.now()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import util
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from pytest_dataloader.matrix import LoaderConfig
-from pytest_dataloader.observe import clock, ranks, worker
+from pytest_dataloader.observe import clock, processes, ranks, worker
 from pytest_dataloader.observe.bench import Bench, Tools
 from pytest_dataloader.observe.content import run_content
 from pytest_dataloader.observe.facts import (
@@ -72,9 +74,13 @@ class Observer:
         # The pipelines for which arguments were recommended.
         self.tuned: set[Any] = set()
         self._runs = 0
+        # Processes that the user's own code has started in this one during our runs.
+        self._strays: set[BaseProcess] = set()
 
     def close(self) -> None:
-        """End the warm server and remove the observer's own files."""
+        """End the warm server, and what the user's code has started in our runs and not ended;
+        remove the observer's own files."""
+        processes.end(self._strays)
         self.starter.close()
         self._tap.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -114,13 +120,14 @@ class Observer:
     def _run(self, pipeline: Pipeline | Script, request: RunRequest) -> RunFacts:
         self._runs += 1
         journal = worker.Journal(str(self.folder / f"run-{self._runs}"))
-        began = clock.now()
+        began, before = clock.now(), set(multiprocessing.active_children())
         try:
             with _job_of(pipeline, request):
                 facts = _RUNNERS[request.purpose](Bench(self._tools(), pipeline, request, journal))
         finally:
             journal.close()
             Path(journal.path).unlink(missing_ok=True)
+            self._strays |= set(multiprocessing.active_children()) - before
             self._progress("")
         if facts.ok and facts.start == TRUE_START and request.purpose == CONTENT:
             modules = frozenset(self.modules.get(pipeline.key, ()))

@@ -60,8 +60,11 @@ def run_perturbed(bench: Bench) -> RunFacts:
     """Find what the content depends on besides the data and the seed."""
     bench.before = frozenset(multiprocessing.active_children())
     with bench.tools.tap.during(), warnings.catch_warnings(record=True):
-        found = _elsewhere(bench) if _is_made_by_import(bench.pipeline) else _here(bench)
-        processes.end(processes.new_children(bench.before))
+        if _is_made_by_import(bench.pipeline):
+            found = _elsewhere(bench)
+            processes.end(processes.new_children(bench.before))
+        else:
+            found = _here(bench)
     return RunFacts(
         request=bench.request,
         start=IN_PROCESS,

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from pytest_dataloader.observe import errors
+from pytest_dataloader.matrix import LoaderConfig
+from pytest_dataloader.observe import bench as benches, errors, processes
 from pytest_dataloader.observe.bench import Bench
-from pytest_dataloader.observe.facts import RAISED
+from pytest_dataloader.observe.facts import RAISED, RunRequest
 from pytest_dataloader.observe.watchdog import RunInterrupted
 
 
@@ -21,9 +22,17 @@ class Stop(BaseException):
     """A user's own exception that is no `Exception`."""
 
 
+#: Tools, pipeline, request and journal of a run with a forked worker.
+FORKED: Any = (
+    SimpleNamespace(),
+    SimpleNamespace(build=lambda *_args, **_options: None, rebuilds=False),
+    RunRequest(LoaderConfig("fork", 1)),
+    SimpleNamespace(),
+)
+
+
 def guarded(error: BaseException) -> Bench:
-    anything: Any = SimpleNamespace()
-    bench = Bench(anything, anything, anything, anything)
+    bench = Bench(*FORKED, before=frozenset(multiprocessing.active_children()))
 
     def body() -> None:
         raise error
@@ -50,12 +59,36 @@ def test_what_is_meant_for_others_goes_on(error) -> None:
         guarded(error)
 
 
+def forked() -> Any:
+    return multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="starts processes by fork")
+def test_processes_that_the_user_s_code_starts_are_not_taken_for_workers(monkeypatch) -> None:
+    monkeypatch.setattr(benches, "_JOIN_S", 0.0)
+    bench = Bench(*FORKED, before=frozenset(multiprocessing.active_children()))
+    built, worker, pool, late = (forked() for _ in range(4))
+    try:
+        bench.pipeline.build = lambda *_args, **_options: built.start()
+        bench.build(None)
+        worker.start()
+        pool.start()
+        assert built not in bench.working
+        assert {worker, pool} <= set(bench.working)  # workers may be on their way
+        bench.take_workers(SimpleNamespace(_workers=[worker]))
+        late.start()
+        assert bench.working == [worker]
+        bench.close()
+        assert not worker.is_alive()
+        assert all(process.is_alive() for process in (built, pool, late))
+    finally:
+        processes.end([built, worker, pool, late])
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="starts its worker by fork")
 def test_workers_are_ended_at_once_when_an_exception_is_meant_for_others() -> None:
-    anything: Any = SimpleNamespace()
-    others = frozenset(multiprocessing.active_children())
-    bench = Bench(anything, anything, anything, anything, before=others)
-    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    bench = Bench(*FORKED, before=frozenset(multiprocessing.active_children()))
+    worker = forked()
 
     def body() -> None:
         worker.start()

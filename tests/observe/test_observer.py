@@ -89,6 +89,40 @@ def test_another_request_is_another_run(observer, request_) -> None:
     assert make.made == 2
 
 
+_managers: list[Any] = []
+
+
+class Cached(Numbers):
+    """With a cache in a manager's process, which the first one starts for all."""
+
+    def __init__(self) -> None:
+        if not _managers:
+            _managers.append(multiprocessing.Manager())
+        self.cache = _managers[0].dict()
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.cache.setdefault(index, index))
+
+
+@needs_fork
+def test_a_process_that_the_user_s_code_starts_lives_as_long_as_the_observer() -> None:
+    observer = Observer(timeout_s=30)
+    try:
+        pipeline = Pipeline("cached", make_dataset=Cached)
+        for request in (RunRequest(W0), RunRequest(FORK), RunRequest(FORK, repeat=1)):
+            facts = observer.observe(pipeline, request)
+            assert facts.outcome == OK
+            assert len(facts.workers) == (request.config.num_workers or 0)
+            assert facts.close_s is not None
+            assert facts.close_s < 3
+        manager = _managers[0]._process
+        assert manager.is_alive()
+    finally:
+        observer.close()
+    assert not manager.is_alive()
+    _managers.clear()
+
+
 class Sleeps(Numbers):
     def __getitem__(self, index: int) -> int:
         time.sleep(3600)
