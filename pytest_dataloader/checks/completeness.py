@@ -169,23 +169,38 @@ def lengths_are_true(evidence: Evidence, _asked: Complete) -> Iterator[Finding |
         yield _finding("wrong-length", ERROR, evidence, _place(run, "__len__"), message)
 
 
-def no_epoch_ends_early(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
-    """All batches that the sampler asks for come: a StopIteration ends an epoch without a word.
+def loader_gives_its_length(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
+    """All batches that the sampler asks for come, and are as many as it says.
 
-    One epoch is enough to see it, and often all there is: workers then end late.
+    A StopIteration ends an epoch without a word. One epoch is enough to see it, and often all
+    there is: workers then end late.
     """
     run = evidence.epochs or evidence.base
     expected = run.expected_batches if run is not None else None
     if run is None or not run.ok or expected is None:
         return
-    short = [epoch for epoch in run.epochs if epoch.batches < expected]
-    if short:
+    other = [epoch for epoch in run.epochs if epoch.batches != expected]
+    cut = [epoch for epoch in other if epoch.batches < (epoch.asked or expected)]
+    if cut:
         message = (
-            f"expected {expected} batches as len(loader) says, got {short[0].batches} in epoch "
-            f"{short[0].epoch} without an error: a StopIteration in the making of a sample or "
+            f"expected {expected} batches as len(loader) says, got {cut[0].batches} in epoch "
+            f"{cut[0].epoch} without an error: a StopIteration in the making of a sample or "
             "batch ends the epoch"
         )
         yield _finding("silent-truncation", ERROR, evidence, _place(run, "__getitem__"), message)
+    elif other and other[0].asked is not None:
+        yield _asks_otherwise(evidence, run, other[0])
+
+
+def _asks_otherwise(evidence: Evidence, run: RunFacts, epoch: EpochFacts) -> Finding:
+    """A sampler whose length is not the number of batches that it asks for."""
+    always = len({one.batches for one in run.epochs}) == 1
+    message = (
+        f"expected {run.expected_batches} batches as len(loader) says, got {epoch.batches} in "
+        f"epoch {epoch.epoch}: {run.order} asks for {epoch.asked}"
+        + ("" if always else ", and for another number in other epochs")
+    )
+    return _finding("wrong-length", ERROR if always else WARNING, evidence, run.order, message)
 
 
 def no_worker_is_idle(evidence: Evidence, _asked: Complete) -> Iterator[Finding | NotJudged]:
@@ -274,7 +289,7 @@ CHECKS = (
     each_sample_once,
     epochs_come_again,
     lengths_are_true,
-    no_epoch_ends_early,
+    loader_gives_its_length,
     no_worker_is_idle,
     epochs_reach_workers,
     workers_keep_what_they_change,

@@ -164,19 +164,19 @@ def _drawn_alike(evidence: Evidence, run: RunFacts, source: SourceFacts) -> Find
 def _order_waits_for_epoch(run: RunFacts) -> bool:
     """Whether a sampler that has ``set_epoch`` gives a shuffled order, and the same twice."""
     indices, again = run.epochs[0].indices, run.epochs[1].indices
-    if run.dataset is None or not run.dataset.sampler_has_epochs or not indices:
+    if run.dataset is None or run.dataset.told_epochs is None or not indices:
         return False
     return indices == again and list(indices) != sorted(indices)
 
 
 def _order_repeats(evidence: Evidence, run: RunFacts) -> Finding:
-    name = run.dataset.sampler.rpartition(".")[2] if run.dataset is not None else "the sampler"
+    told = run.dataset.told_epochs if run.dataset is not None else None
+    path, name = told or ("loader.sampler", "the sampler")
     message = (
         f"expected another order in the second epoch, got the same: {name} takes the epoch from "
-        "set_epoch, which was not called here; call loader.sampler.set_epoch(epoch) before each "
-        "epoch"
+        f"set_epoch, which was not called here; call {path}.set_epoch(epoch) before each epoch"
     )
-    return _finding("epochs-identical", INFO, evidence, "loader.sampler", message)
+    return _finding("epochs-identical", INFO, evidence, path, message)
 
 
 def _begins_alike(run: RunFacts, path: str) -> bool:

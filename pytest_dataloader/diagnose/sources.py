@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_dataloader.diagnose.world import SAMPLING, parts
+from pytest_dataloader.diagnose.world import SAMPLING, objects
 from pytest_dataloader.observe.errors import belongs_to_user
 from pytest_dataloader.observe.facts import (
     BUILD,
@@ -33,8 +33,6 @@ from pytest_dataloader.observe.facts import (
     SourceFacts,
 )
 
-_MAX_DEPTH = 6
-_MAX_OBJECTS = 500
 _MAX_FUNCTIONS = 500
 
 #: What a call by its dotted name reads.
@@ -137,22 +135,8 @@ def _entries(name: str, root: Any) -> Iterator[tuple[types.FunctionType, type | 
         "loader.batch_sampler": ORDER,
         "loader.worker_init_fn": START,
     }
-    for value in _objects(root):
+    for value in objects(root):
         yield from _entries_of(value, stage.get(name, SAMPLE))
-
-
-def _objects(root: Any) -> Iterator[Any]:
-    """The root and what it holds, opened by fields and small containers."""
-    waiting: list[tuple[Any, int]] = [(root, 0)]
-    seen: set[int] = set()
-    while waiting and len(seen) < _MAX_OBJECTS:
-        value, depth = waiting.pop(0)
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        yield value
-        if depth < _MAX_DEPTH:
-            waiting += [(part, depth + 1) for _, part in parts("", value)]
 
 
 def _entries_of(value: Any, stage: str) -> Iterator[tuple[types.FunctionType, type | None, str]]:
@@ -180,7 +164,7 @@ def _methods(kind: type) -> Iterator[tuple[str, types.FunctionType]]:
 
 
 def _runs(name: str) -> bool:
-    return name in SAMPLING or name in ("__init__", "forward", "__next__")
+    return name in SAMPLING or name == "__init__"
 
 
 def _called(

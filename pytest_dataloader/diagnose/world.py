@@ -7,6 +7,7 @@ objects are opened by their ``__dict__`` and slots and never asked for a state.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import random
@@ -27,6 +28,7 @@ _MAX_SHOWN = 8
 _MAX_COMPARED = 1_000
 _MAX_NODES = 5_000
 _MAX_MODULES = 100
+_MAX_OBJECTS = 500
 _WHOLE_BYTES = 64 * 1024 * 1024
 _EDGE = 4096
 
@@ -400,41 +402,68 @@ def _rank(path: str, used: Mapping[str, int]) -> int:
     return used.get(name, 3)
 
 
-def names_used(functions: Iterable[Any]) -> dict[str, int]:
+def names_used(roots: Iterable[Any]) -> dict[str, int]:
     """The attribute and global names, and the names of environment variables, that code uses.
 
-    0 for names in what makes a sample (``__getitem__``, ``__iter__``, ``__call__``, collate
-    functions), 1 for names elsewhere in the same classes and modules.
+    Of the roots and of the objects that they hold: 0 for names in what makes a sample
+    (``__getitem__``, ``__iter__``, ``__call__``, collate functions), 1 for names elsewhere in the
+    same classes and modules.
     """
     ranks: dict[str, int] = {}
-    for value in functions:
-        for rank, code in _codes_of(value):
-            for name in _names(code):
-                ranks[name] = min(rank, ranks.get(name, rank))
+    for rank, code in dict.fromkeys(_codes(roots)):
+        for name in _names(code):
+            ranks[name] = min(rank, ranks.get(name, rank))
     return ranks
 
 
-SAMPLING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
+SAMPLING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward")
 
 
-def _codes_of(value: Any) -> Iterator[tuple[int, types.CodeType]]:
-    if isinstance(value, types.FunctionType):
-        yield 0, value.__code__
-        yield from _module_codes(value.__module__)
-        return
-    for kind in type(value).__mro__:
-        if not belongs_to_user(getattr(sys.modules.get(kind.__module__), "__file__", None) or "<"):
+def objects(root: Any) -> Iterator[Any]:
+    """The root and what it holds, opened by fields and small containers; each object once."""
+    waiting: list[tuple[Any, int]] = [(root, 0)]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MAX_OBJECTS:
+        value, depth = waiting.pop(0)
+        if id(value) in seen:
             continue
-        for name, member in vars(kind).items():
-            if isinstance(member, types.FunctionType):
-                yield (0 if name in SAMPLING else 1), member.__code__
-        yield from _module_codes(kind.__module__)
+        seen.add(id(value))
+        yield value
+        if depth < _MAX_DEPTH:
+            waiting += [(part, depth + 1) for _, part in parts("", value)]
+
+
+def _codes(roots: Iterable[Any]) -> Iterator[tuple[int, types.CodeType]]:
+    modules: dict[str, None] = {}
+    kinds: dict[type, None] = {}
+    for value in itertools.chain.from_iterable(map(objects, roots)):
+        function = getattr(value, "__func__", value) if type(value) is types.MethodType else value
+        if isinstance(function, types.FunctionType):
+            yield 0, function.__code__
+            modules[function.__module__] = None
+        kinds |= dict.fromkeys(type(value).__mro__)
+    for kind in kinds:
+        if belongs_to_user(getattr(sys.modules.get(kind.__module__), "__file__", None) or "<"):
+            yield from _class_codes(kind)
+            modules[kind.__module__] = None
+    for name in modules:
+        yield from _module_codes(name)
+
+
+def _class_codes(kind: type) -> Iterator[tuple[int, types.CodeType]]:
+    for name, member in vars(kind).items():
+        if isinstance(member, types.FunctionType):
+            yield (0 if name in SAMPLING else 1), member.__code__
 
 
 def _module_codes(name: str) -> Iterator[tuple[int, types.CodeType]]:
     for member in list(vars(sys.modules.get(name, types)).values()):
-        if isinstance(member, types.FunctionType) and member.__module__ == name:
+        if getattr(member, "__module__", None) != name:
+            continue
+        if isinstance(member, types.FunctionType):
             yield 1, member.__code__
+        elif isinstance(member, type):
+            yield from ((1, code) for _, code in _class_codes(member))
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

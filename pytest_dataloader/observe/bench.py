@@ -84,6 +84,7 @@ class Bench:
     unpicklable: tuple[Any, ...] = ()
     expected: int | None = None
     in_order: bool = True
+    order: str = "loader.sampler"
     fresh: bool = True
     travel: pickling.Travel | None = None
     # What this process held when the workers were started; empty where nobody compares.

@@ -140,6 +140,7 @@ def _one_epoch(bench: Bench, loader: Any, epoch: int, dog: Watchdog) -> None:
 def _look_at(bench: Bench, loader: Any, context: Any) -> None:
     """Note what a loader says of itself before it starts."""
     bench.in_order = getattr(loader, "in_order", True)
+    bench.order = insight.order_of(loader)[0]
     bench.prefetch_factor = loader.prefetch_factor
     if bench.request.epochs == 1 and not bench.request.repeat:
         bench.storage = machine.storage_of({"dataset": loader.dataset})
@@ -190,7 +191,7 @@ def _send_notes_along(bench: Bench, loader: Any) -> None:
         look = worker.Look(world.user_modules(), carried)
         _time_the_start(bench, loader)
     ride = insight.prepare(bench, loader, _riders(loader)) if bench.request.epochs > 1 else None
-    if ride is None and bench.expected is not None and bench.request.config.has_workers:
+    if ride is None and bench.expected is not None:
         name = "batch_sampler" if batched else "sampler"
         loader.__dict__[name] = Recording(getattr(loader, name), bench.records, whole=False)
     handles = None
@@ -300,6 +301,7 @@ def _facts(
         left_behind=processes.left_since(before, _known(bench)),
         notes=_notes(bench, told),
         in_order=bench.in_order,
+        order=bench.order,
         world=_world(bench, told),
         randomness=insight.randomness(bench, told),
         drifted=bench.drifted,

@@ -35,6 +35,7 @@ class EpochRecord:
     recent: deque[tuple[int, Any]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     end_s: float | None = None
     oversized: dict[str, tuple[int, int]] = field(default_factory=dict)
+    asked: int | None = None
 
     def facts(
         self,
@@ -58,6 +59,7 @@ class EpochRecord:
             worker_samples=worker_samples,
             end_s=self.end_s,
             oversized=tuple((path, *sizes) for path, sizes in self.oversized.items()),
+            asked=self.asked,
         )
 
     def take(self, batch: Any, asked: float) -> None:
@@ -108,12 +110,15 @@ class Recording:
 
     def _noting(self, items: Iterator[Any], record: EpochRecord) -> Iterator[Any]:
         indices = record.indices = [] if self.whole else None
-        for number, item in enumerate(items):
+        count = 0
+        for item in items:
             if indices is None:
-                record.recent.append((number, item))
+                record.recent.append((count, item))
             else:
                 indices.append(item)
+            count += 1
             yield item
+        record.asked = count
 
     def __len__(self) -> int:
         return len(self.inner)

@@ -124,6 +124,8 @@ class EpochFacts:
     # storage that they keep, as (path, bytes of values, bytes of storage).
     end_s: float | None = None
     oversized: tuple[tuple[str, int, int], ...] = ()
+    # How many batches the sampler of a map-style dataset asked for, where it came to its end.
+    asked: int | None = None
 
 
 @dataclass(frozen=True)
@@ -402,7 +404,8 @@ class DatasetFacts:
     """What a dataset and its loader say of themselves.
 
     ``places`` are ``file:line`` of its methods by name, ``iterators`` the paths of one-shot
-    iterators that it holds, ``sampler`` the dotted class of the loader's sampler.
+    iterators that it holds, ``sampler`` the dotted class of the loader's sampler; ``told_epochs``
+    are the path and the class of the sampler that has ``set_epoch``, where one does.
     """
 
     kind: str
@@ -411,7 +414,7 @@ class DatasetFacts:
     persistent: bool
     drop_last: bool
     sampler: str
-    sampler_has_epochs: bool = False
+    told_epochs: tuple[str, str] | None = None
     places: dict[str, str] = field(default_factory=dict)
     iterators: tuple[str, ...] = ()
 
@@ -595,6 +598,8 @@ class RunFacts:
     left_behind: LeftBehind = field(default_factory=LeftBehind)
     notes: tuple[str, ...] = ()
     in_order: bool = True
+    # The path of what orders the samples of a map-style dataset: the user's own, or torch's.
+    order: str = "loader.sampler"
     exit_code: int | None = None
     most_processes: int = 0
     recursive_at: str | None = None

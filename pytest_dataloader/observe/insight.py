@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -65,7 +66,7 @@ def _described(loader: Any) -> DatasetFacts:
         persistent=loader.persistent_workers,
         drop_last=bool(loader.drop_last),
         sampler=f"{sampler.__module__}.{sampler.__qualname__}",
-        sampler_has_epochs=callable(getattr(_ordering(loader), "set_epoch", None)),
+        told_epochs=_told_epochs(loader),
         places=dict(_places(dataset)),
         iterators=tuple(_iterators(dataset)),
     )
@@ -78,9 +79,9 @@ def look_at_build(bench: Bench, loader: Any, riders: dict[str, Any]) -> None:
         "dataset": loader.dataset,
         **{f"loader.{name}": value for name, value in riders.items()},
     }
-    sampler = _own_sampler(loader)
-    if sampler is not None:
-        roots["loader.sampler"] = sampler
+    path, sampler = order_of(loader)
+    if type(sampler).__module__.partition(".")[0] != "torch":
+        roots[path] = sampler
     if loader.generator is not None:
         roots["loader.generator"] = loader.generator
     if bench.request.repeat:
@@ -93,18 +94,21 @@ def look_at_build(bench: Bench, loader: Any, riders: dict[str, Any]) -> None:
     bench.built = (*held[:_MOST_FIELDS], *states)
 
 
-def _ordering(loader: Any) -> Any:
-    """The sampler that a training loop would tell the epoch."""
-    batched = loader.batch_sampler
-    return batched if hasattr(batched, "set_epoch") else loader.sampler
-
-
-def _own_sampler(loader: Any) -> Any:
-    """The user's batch sampler, or the user's sampler; None where both are torch's."""
-    for sampler in (loader.batch_sampler, loader.sampler):
-        if sampler is not None and type(sampler).__module__.partition(".")[0] != "torch":
-            return sampler
+def _told_epochs(loader: Any) -> tuple[str, str] | None:
+    """The path and class of the sampler that a training loop would tell the epoch."""
+    for name in ("batch_sampler", "sampler", "batch_sampler.sampler"):
+        sampler = functools.reduce(lambda o, n: getattr(o, n, None), name.split("."), loader)
+        if callable(getattr(sampler, "set_epoch", None)):
+            return f"loader.{name}", type(sampler).__qualname__
     return None
+
+
+def order_of(loader: Any) -> tuple[str, Any]:
+    """The path and the object that orders the samples: the user's batch sampler, or the sampler."""
+    batched = loader.batch_sampler
+    if batched is not None and type(batched).__module__.partition(".")[0] != "torch":
+        return "loader.batch_sampler", batched
+    return "loader.sampler", loader.sampler
 
 
 def _length(dataset: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from by_hand import FORK, SPAWN, W0, dataset, epochs_run, judged, other_in_worker, question
@@ -22,8 +23,9 @@ BY_STRIDE = (
     "where an incomplete batch would do harm."
 )
 TRUE_LENGTH = (
-    "Return the number of samples that __iter__ yields over all workers, or no length at all. "
-    "Filter when the dataset is built, not while it is read."
+    "Return the number of samples that __iter__ yields over all workers (the number of batches "
+    "that a batch sampler asks for), or no length at all. Filter when the dataset is built, not "
+    "while it is read."
 )
 ITERATE_AGAIN = (
     "Hold what can be iterated again (a list, a path), and make the iterator in __iter__."
@@ -385,9 +387,48 @@ def test_the_base_run_is_enough_to_see_an_epoch_end_early(expected, codes) -> No
     assert [finding.code for finding in said(base)] == codes
 
 
-@pytest.mark.parametrize("expected", [2, 1, None])
+@pytest.mark.parametrize("expected", [2, None])
 def test_epochs_that_have_all_their_batches(expected) -> None:
     assert said(epochs_run(SPAWN, (1, 2), (1, 2), dataset=MAPPED, expected_batches=expected)) == []
+
+
+def asked(facts: Any, *counts: int) -> Any:
+    """The run with the number of batches that the sampler asked for in each epoch."""
+    told = zip(facts.epochs, counts, strict=True)
+    return replace(facts, epochs=tuple(replace(epoch, asked=count) for epoch, count in told))
+
+
+@pytest.mark.parametrize("given", [2, 4])
+def test_a_sampler_that_asks_for_another_number_than_its_length(given) -> None:
+    samples = tuple(range(given))
+    facts = epochs_run(
+        SPAWN, samples, samples, dataset=MAPPED, expected_batches=3, order="loader.batch_sampler"
+    )
+    (finding,) = said(asked(facts, given, given))
+
+    assert (finding.code, finding.severity) == ("wrong-length", ERROR)
+    assert finding.culprit == "loader.batch_sampler"
+    assert finding.message == (
+        f"expected 3 batches as len(loader) says, got {given} in epoch 0: loader.batch_sampler "
+        f"asks for {given}"
+    )
+
+
+def test_a_sampler_whose_epochs_have_other_lengths() -> None:
+    facts = epochs_run(SPAWN, (1, 2, 3), (1, 2), dataset=MAPPED, expected_batches=3)
+    (finding,) = said(asked(facts, 3, 2))
+
+    assert (finding.code, finding.severity) == ("wrong-length", WARNING)
+    assert finding.message == (
+        "expected 3 batches as len(loader) says, got 2 in epoch 1: loader.sampler asks for 2, and "
+        "for another number in other epochs"
+    )
+
+
+def test_an_epoch_that_ends_before_a_sampler_that_is_short_itself() -> None:
+    facts = epochs_run(SPAWN, (1,), (1,), dataset=MAPPED, expected_batches=3)
+
+    assert [f.code for f in said(asked(facts, 2, 2))] == ["silent-truncation"]
 
 
 # empty-worker ------------------------------------------------------------------------------------

@@ -302,7 +302,7 @@ def test_how_bad_a_seed_in_the_code_is(one, severity, words) -> None:
 
 
 def test_a_sampler_that_waits_for_its_epoch() -> None:
-    described = dataset(iterable=False, sampler="torch.x.Shuffled", sampler_has_epochs=True)
+    described = dataset(iterable=False, told_epochs=("loader.batch_sampler", "Shuffled"))
     made = epochs_run(SPAWN, (1, 2), (1, 2), dataset=described)
     shuffled = replace(made, epochs=tuple(replace(epoch, indices=(1, 0)) for epoch in made.epochs))
     assert said(shuffled) == [
@@ -310,9 +310,9 @@ def test_a_sampler_that_waits_for_its_epoch() -> None:
             "epochs-identical",
             INFO,
             (SPAWN,),
-            "loader.sampler",
+            "loader.batch_sampler",
             "expected another order in the second epoch, got the same: Shuffled takes the epoch "
-            "from set_epoch, which was not called here; call loader.sampler.set_epoch(epoch) "
+            "from set_epoch, which was not called here; call loader.batch_sampler.set_epoch(epoch) "
             "before each epoch",
             LET_THE_EPOCH_ENTER,
         )

@@ -594,5 +594,40 @@ def test_names_of_a_function_that_rides_along() -> None:
     assert found["multiprocessing"] == 0
 
 
+class Fuse:
+    limit = 3
+
+    def __call__(self, value: Any) -> Any:
+        return min(value, self.limit, FUSE_LIMIT)
+
+    def blow(self) -> Any:
+        return self.blown
+
+
+class Idle:
+    def rest(self) -> Any:
+        return self.resting
+
+
+FUSE_LIMIT = 4
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        Plain(transform=Fuse()),
+        Plain(steps=[Plain(), Fuse()]),
+        Plain(transform=functools.partial(Fuse(), 1)),
+        Plain(transform=Fuse().__call__),
+        functools.partial(Fuse()),
+    ],
+)
+def test_names_in_what_is_held_count_as_those_of_the_root(root) -> None:
+    found = names_used([root])
+
+    assert (found["limit"], found["FUSE_LIMIT"], found["blown"]) == (0, 0, 1)
+    assert found["resting"] == 1  # another class of the same module
+
+
 def test_names_of_libraries_do_not_count() -> None:
     assert names_used([random.Random(0)]) == {}

@@ -151,6 +151,29 @@ def test_the_indices_are_those_of_the_sampler(observer, config) -> None:
     assert [epoch.indices for epoch in run(observer, config).epochs] == [tuple(range(10))] * 3
 
 
+class Short:
+    """Pairs of indices, one fewer than it says."""
+
+    def __iter__(self) -> Any:
+        return iter([[0, 1], [2, 3], [4, 5]])
+
+    def __len__(self) -> int:
+        return 4
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+@BOTH
+def test_what_a_batch_sampler_asks_for(observer, config) -> None:
+    facts = run(observer, config, batch_sampler=Short(), batch_size=1)
+
+    assert (facts.order, facts.expected_batches) == ("loader.batch_sampler", 4)
+    assert [(epoch.asked, epoch.batches) for epoch in facts.epochs] == [(3, 3)] * 3
+    assert facts.dataset is not None
+    assert facts.dataset.told_epochs == ("loader.batch_sampler", "Short")
+
+
 def test_samples_stand_in_the_order_of_their_indices_without_workers(observer) -> None:
     facts = run(observer, W0, shuffle=True)
     for epoch in facts.epochs:

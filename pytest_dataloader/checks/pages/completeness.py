@@ -69,11 +69,14 @@ CODES = (
             For an iterable dataset the loader computes its length from __len__ of the dataset,
             which nobody checks: PyTorch only warns when more samples come than announced. It also
             knows nothing of shares, and each worker may end with an incomplete batch of its own.
+            For a map-style dataset it is the length of the sampler or batch sampler, which
+            nobody checks either: one that drops, groups or filters may ask for another number.
             Progress bars and learning-rate schedules then count to the wrong end.
             """,
         mend="""
-            Return the number of samples that __iter__ yields over all workers, or no length at
-            all. Filter when the dataset is built, not while it is read.
+            Return the number of samples that __iter__ yields over all workers (the number of
+            batches that a batch sampler asks for), or no length at all. Filter when the dataset
+            is built, not while it is read.
             """,
         before="""
             class Even(IterableDataset):
