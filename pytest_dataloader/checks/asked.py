@@ -45,7 +45,10 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Runs:
-    """A run comes to its end; asked of every test."""
+    """A run comes to its end; asked of every test. With ``later_epochs`` one of several epochs
+    does so too."""
+
+    later_epochs: bool = False
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ FAMILIES: dict[type, Family] = {
 
 #: What conformance means: every question that needs no budget.
 CONFORMANCE: tuple[Asked, ...] = (
-    Runs(),
+    Runs(later_epochs=True),
     Picklable(),
     Deterministic(),
     Seeding(),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pytest_dataloader.checks import machine
+from pytest_dataloader.checks.asked import Runs
 from pytest_dataloader.checks.catalogue import BY_NAME
 from pytest_dataloader.checks.evidence import (
     Evidence,
@@ -54,12 +55,12 @@ _DEVICE_IN_WORKER = re.compile(
 SLOW_CLOSE_S = 4.0
 
 
-def needs(_asked: object, question: Question) -> list[RunRequest]:
-    """The base run."""
-    return [question.base()]
+def needs(asked: Runs, question: Question) -> list[RunRequest]:
+    """The base run, and one of several epochs where those are asked for."""
+    return [question.base(), *([question.epochs()] if asked.later_epochs else [])]
 
 
-def fails(evidence: Evidence, _asked: object) -> Iterator[Finding | NotJudged]:
+def fails(evidence: Evidence, _asked: Runs) -> Iterator[Finding | NotJudged]:
     """A run that raises, dies or hangs, whatever else was asked."""
     for run in evidence.contents:
         if run.outcome == OK:

@@ -81,6 +81,8 @@ class Bench:
     stacks_text: str = ""
     dead_before: frozenset[int] = frozenset()
     close_s: float | None = None
+    # When the last epoch had come: persistent workers end as the loader is let go, before `close`.
+    ended_at: float | None = None
     unpicklable: tuple[Any, ...] = ()
     expected: int | None = None
     in_order: bool = True
@@ -189,7 +191,7 @@ class Bench:
 
     def close(self) -> None:
         """Wait for the workers to end, now that nothing holds the loader; end the rest."""
-        began = clock.now()
+        began = self.ended_at if self.ended_at is not None else clock.now()
         with children_may_die():
             gc.collect()
             processes.join(self.workers_started, _JOIN_S)

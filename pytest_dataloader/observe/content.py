@@ -14,6 +14,7 @@ from typing import Any
 from pytest_dataloader.diagnose import machine, pickling, world
 from pytest_dataloader.diagnose.sizes import many_objects
 from pytest_dataloader.observe import (
+    clock,
     errors,
     forking,
     insight,
@@ -121,7 +122,7 @@ def _epoch(bench: Bench, context: Any, dog: Watchdog) -> None:
         raise
     if bench.request.epochs > 1:
         insight.after(bench, loader)
-    bench.stage = "close"
+    bench.stage, bench.ended_at = "close", clock.now()
 
 
 def _one_epoch(bench: Bench, loader: Any, epoch: int, dog: Watchdog) -> None:

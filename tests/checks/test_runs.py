@@ -102,7 +102,11 @@ def said(about, *facts):
 
 
 def test_only_the_base_run_is_needed() -> None:
-    assert runs.needs(Runs(), question(seeds=(5, 6))) == [RunRequest(SPAWN, seed=5)]
+    about = question(seeds=(5, 6))
+    base = RunRequest(SPAWN, seed=5)
+
+    assert runs.needs(Runs(), about) == [base]
+    assert runs.needs(Runs(later_epochs=True), about) == [base, about.epochs()]
 
 
 def test_runs_that_end_say_nothing() -> None:

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -371,6 +372,20 @@ def test_a_fault_in_a_later_epoch(
     assert (facts.outcome, facts.reason, facts.epochs[0].batches) == (outcome, reason, 3)
     if outcome == DIED:
         assert facts.last_task == LastTask(worker_id=1, made=0, batch=1, indices="4, 5, 6, 7")
+
+
+def keep_a_thread() -> None:
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+
+
+def test_the_end_of_persistent_workers_counts_as_closing(observer) -> None:
+    """They end as the loader is let go, which waits for each: the worker lives on, and returns."""
+    made = functools.partial(FaultyLater, keep_a_thread)
+    facts = run(observer, FORK, made, epochs=2, persistent_workers=True)
+
+    assert facts.outcome == OK
+    assert facts.close_s is not None
+    assert facts.close_s > 4
 
 
 def make_local() -> type[Exception]:
