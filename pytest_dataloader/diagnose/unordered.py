@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
-from pytest_dataloader.diagnose.world import user_modules
-
-_MOST_MODULES = 100
 _SETS = frozenset({"set", "frozenset"})
 _GIVE_SETS = frozenset({"union", "intersection", "difference", "symmetric_difference"})
 _KEEP_ORDER_OUT = frozenset(
@@ -45,32 +41,6 @@ class Uses:
     ordered: tuple[str, ...] = ()
     escaping: tuple[str, ...] = ()
     listing: tuple[str, ...] = ()
-
-
-def reachable(names: Iterable[str]) -> list[str]:
-    """The user's modules that these modules use, themselves first."""
-    users = set(user_modules())
-    found: dict[str, None] = {}
-    waiting = [name for name in names if name in users]
-    while waiting and len(found) < _MOST_MODULES:
-        name = waiting.pop(0)
-        if name in found:
-            continue
-        found[name] = None
-        waiting += [n for n in _used_by(sys.modules[name]) if n in users and n not in found]
-    return list(found)
-
-
-def _used_by(module: ModuleType) -> Iterator[str]:
-    for value in list(vars(module).values()):
-        name = value.__name__ if isinstance(value, ModuleType) else _module_of(value)
-        if isinstance(name, str):
-            yield name
-
-
-def _module_of(value: Any) -> Any:
-    defined = isinstance(value, type) or hasattr(value, "__code__")
-    return getattr(value, "__module__", None) if defined else None
 
 
 def uses(names: Iterable[str]) -> Uses:

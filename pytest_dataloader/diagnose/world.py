@@ -38,12 +38,53 @@ Held = list[str]
 
 def user_modules() -> list[str]:
     """The names of the user's own modules that this process has imported."""
-    names = [
+    return [
         name
         for name, module in list(sys.modules.items())
         if name not in ("__main__", "__mp_main__") and _is_file_of_user(module)
     ]
-    return names[:_MAX_MODULES]
+
+
+def modules_near(roots: Iterable[Any]) -> list[str]:
+    """The user's modules, or the nearest of very many: those that the roots' code uses come first.
+
+    A test session may have imported hundreds, too many to look at in every run.
+    """
+    every = user_modules()
+    if len(every) <= _MAX_MODULES:
+        return every
+    values = itertools.chain.from_iterable(map(objects, roots))
+    kinds = (k for v in values for k in (getattr(v, "__func__", v), *type(v).__mro__))
+    near = reachable(name for name in map(_module_of, kinds) if name is not None)
+    return list(dict.fromkeys([*near, *every]))[:_MAX_MODULES]
+
+
+def reachable(names: Iterable[str]) -> list[str]:
+    """The user's modules that these modules use, themselves first."""
+    users = set(user_modules())
+    found: dict[str, None] = {}
+    waiting = [name for name in names if name in users]
+    while waiting and len(found) < _MAX_MODULES:
+        name = waiting.pop(0)
+        if name in found:
+            continue
+        found[name] = None
+        waiting += [n for n in _used_by(sys.modules[name]) if n in users and n not in found]
+    return list(found)
+
+
+def _used_by(module: types.ModuleType) -> Iterator[str]:
+    for value in list(vars(module).values()):
+        name = value.__name__ if isinstance(value, types.ModuleType) else _module_of(value)
+        if name is not None:
+            yield name
+
+
+def _module_of(value: Any) -> str | None:
+    """The name of the module that a class or function is defined in."""
+    defined = isinstance(value, type) or hasattr(value, "__code__")
+    name = getattr(value, "__module__", None) if defined else None
+    return name if isinstance(name, str) else None
 
 
 def _is_file_of_user(module: Any) -> bool:

@@ -150,8 +150,10 @@ def _look_at(bench: Bench, loader: Any, context: Any) -> None:
     if bench.afresh:
         bench.travel = pickling.weigh({"dataset": loader.dataset, "loader": riders}, context)
         carried = {f"loader.{name}": value for name, value in riders.items()}
-        bench.world = world.held({"dataset": loader.dataset, **carried}, world.user_modules())
-        bench.names_used = world.names_used([loader.dataset, *riders.values()])
+        roots = [loader.dataset, *riders.values()]
+        near = world.modules_near(roots)
+        bench.world = world.held({"dataset": loader.dataset, **carried}, near)
+        bench.names_used = world.names_used(roots)
     if bench.request.config.start_method == "fork":
         forking.look(bench, loader, riders)
         carried = {f"loader.{name}": value for name, value in riders.items()}
@@ -189,7 +191,8 @@ def _send_notes_along(bench: Bench, loader: Any) -> None:
     look = None
     if bench.afresh:
         carried = {f"loader.{name}": value for name, value in _riders(loader).items()}
-        look = worker.Look(world.user_modules(), carried)
+        near = world.modules_near([loader.dataset, *carried.values()])
+        look = worker.Look(near, carried)
         _time_the_start(bench, loader)
     ride = insight.prepare(bench, loader, _riders(loader)) if bench.request.epochs > 1 else None
     if ride is None and bench.expected is not None:

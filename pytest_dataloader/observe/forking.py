@@ -38,20 +38,21 @@ def look(bench: Bench, loader: Any, riders: dict[str, Any]) -> None:
         return
     roots = {"dataset": loader.dataset} | {f"loader.{n}": v for n, v in riders.items()}
     used = world.names_used([loader.dataset, *riders.values()])
-    bench.live_threads = tuple(_described(others, roots, used))
+    near = world.modules_near(roots.values())
+    bench.live_threads = tuple(_described(others, roots, near, used))
     held: dict[str, None] = {}
     for _ in range(_LOOKS):
-        held |= dict.fromkeys(held_locks(roots, world.user_modules()))
+        held |= dict.fromkeys(held_locks(roots, near))
         time.sleep(_BETWEEN_S)
     bench.held_locks = tuple(held)
 
 
 def _described(
-    alive: list[threading.Thread], roots: dict[str, Any], used: dict[str, int]
+    alive: list[threading.Thread], roots: dict[str, Any], near: list[str], used: dict[str, int]
 ) -> Iterator[ThreadFacts]:
     """The threads with what holds each; those that nothing of the user's holds come last."""
     left = [thread for thread in alive if not _is_a_tools(thread)]
-    for path, kind, threads in held_threads(roots, world.user_modules()):
+    for path, kind, threads in held_threads(roots, near):
         here = [thread for thread in threads if thread in left]
         if here:
             left = [thread for thread in left if thread not in here]

@@ -69,7 +69,8 @@ def run_growth(bench: Bench) -> RunFacts:
 def _epochs(bench: Bench, context: Any, dog: Watchdog, samples: _Samples) -> None:
     loader = bench.build(context).loader
     samples.persistent = not bench.request.config.has_workers or loader.persistent_workers
-    riders, modules = _ride_along(bench, loader), world.user_modules()
+    riders = _ride_along(bench, loader)
+    modules = world.modules_near([loader.dataset, *riders.values()])
     deadline = clock.now() + bench.request.seconds
     for epoch in range(bench.request.epochs):
         bench.records.append(EpochRecord(epoch=epoch))

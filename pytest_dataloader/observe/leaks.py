@@ -535,7 +535,8 @@ def _holder(loader: Any, paths: set[str]) -> str | None:
     def holds(value: Any) -> bool:
         return any(_path_of(item) in paths for item in _items(value))
 
-    for root, value in [*roots, *world.module_globals(world.user_modules())]:
+    near = world.modules_near(value for _, value in roots)
+    for root, value in [*roots, *world.module_globals(near)]:
         for path, item in world.fields(root, value, holds):
             if holds(item):
                 return path

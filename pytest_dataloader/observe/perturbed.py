@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_dataloader.diagnose import unordered
+from pytest_dataloader.diagnose import unordered, world
 from pytest_dataloader.observe import clock, elsewhere, hashprobe, processes
 from pytest_dataloader.observe.bench import Bench
 from pytest_dataloader.observe.compared import Content, dependence
@@ -149,7 +149,7 @@ def _usual(bench: Bench, dog: Watchdog) -> Usual:
 
     watch = Watch()
     content = _pass(bench, dog, watch, until=until, look=look)
-    uses = unordered.uses(unordered.reachable(modules))
+    uses = unordered.uses(world.reachable(modules))
     if uses.listing and not bench.pipeline.rebuilds:
         bench.notes.append(
             f"whether the order in which {uses.listing[0]} lists a directory matters is not "
@@ -217,7 +217,7 @@ def _elsewhere(bench: Bench) -> list[DependenceFacts]:
     if first is None:
         return []
     modules = bench.tools.modules.get(bench.pipeline.key, ())
-    uses = unordered.uses(unordered.reachable(modules))
+    uses = unordered.uses(world.reachable(modules))
     usual = Usual(first.content, first.noted, uses)
     changed, repeats = _perturbed(usual, again)
     return [*changed, *_other_hashes(bench, usual)] if repeats else []

@@ -212,11 +212,12 @@ class SizesNote:
         from torch.utils.data import get_worker_info
 
         from pytest_dataloader.diagnose.sizes import sizes
-        from pytest_dataloader.diagnose.world import user_modules
+        from pytest_dataloader.diagnose.world import modules_near
 
         info = get_worker_info()
         assert info is not None
-        roots, modules = {"dataset": info.dataset, **self.riders}, user_modules()
+        roots = {"dataset": info.dataset, **self.riders}
+        modules = modules_near(roots.values())
         return lambda: sizes(roots, modules)
 
     def _note(self, held: dict[str, int]) -> None:

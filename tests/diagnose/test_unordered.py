@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dataloader.diagnose import unordered
+from pytest_dataloader.diagnose import unordered, world
 
 ORDERED = [
     "[word for word in set(words)]",
@@ -119,7 +119,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_modules_that_are_used_are_read_too(modules) -> None:
-    names = unordered.reachable(["uo_first", "no_such_module"])
+    names = world.reachable(["uo_first", "no_such_module"])
     assert names == ["uo_first", "uo_second", "uo_third"]
     uses = unordered.uses(names)
     assert uses.ordered == (f"{modules / 'uo_second.py'}:2",)

@@ -464,6 +464,27 @@ def test_modules_of_the_user_only(module) -> None:
     assert "__main__" not in found
 
 
+@pytest.fixture
+def crowd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A hundred and twenty modules, as a session with many tests has imported."""
+    names = [f"crowd_{number}" for number in range(120)]
+    for name in names:
+        crowded = types.ModuleType(name)
+        crowded.__file__ = str(tmp_path / f"{name}.py")
+        monkeypatch.setitem(sys.modules, name, crowded)
+    return names
+
+
+def test_of_very_many_modules_those_that_the_pipeline_uses_come_first(crowd) -> None:
+    last = sys.modules[crowd[-1]]
+    kind = type("Words", (), {"__module__": crowd[-1]})
+    last.Words, last.tools = kind, sys.modules[crowd[-2]]
+    near = world.modules_near([{"words": kind()}])
+    assert near[:2] == [crowd[-1], crowd[-2]]
+    assert len(near) == len(set(near)) == 100
+    assert set(crowd) <= set(world.user_modules())
+
+
 def test_environment_variables_by_name_without_their_values(monkeypatch) -> None:
     monkeypatch.setenv("WORDS_TOKEN", "hunter2")
     mine = held({}, ())
