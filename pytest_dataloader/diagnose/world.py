@@ -293,6 +293,8 @@ class _Enough(BaseException):
 class _Look(Walk):
     """A walk that opens objects by their fields, within a budget of nodes."""
 
+    counts_parts = True
+
     def __init__(self) -> None:
         super().__init__(xxhash.xxh3_128())
         self._left = _MAX_NODES

@@ -82,6 +82,8 @@ class _Enough(BaseException):
 class _Beginning(Walk):
     """A digest of a sample's first parts: enough to count samples, and of bounded cost."""
 
+    counts_parts = True
+
     def __init__(self) -> None:
         super().__init__(xxhash.xxh3_128())
         self._left = _MOST_PARTS

@@ -291,6 +291,25 @@ def test_a_digest_is_the_same_in_every_release() -> None:
     assert of(value) == "7bb45d0f4137a98ff27a705e8a60087d"
 
 
+def test_a_digest_of_plain_values_is_the_same_in_every_release() -> None:
+    value = [{"text": "é", "start": 2**70, "score": 0.1}, (None, True, 1 + 2j), [b"\0", -1]]
+
+    assert of(value) == "85a9bc13ef587b65eb89a95d47edf872"
+
+
+def test_strings_and_numbers_are_the_same_however_often_they_are_held() -> None:
+    word = "".join(["a", "b"])
+    number = int("1" * 30)
+
+    assert of([word, word, number, number]) == of(["ab", "".join("ab"), number, int("1" * 30)])
+    assert of([sys.intern("ab")]) == of(["".join("ab")])
+
+
+@pytest.mark.parametrize("value", [[1, 1.0, True, "1", b"1"], (0.0, -0.0), [None, False, 0, ""]])
+def test_equal_values_of_other_types_are_other_content(value: Any) -> None:
+    assert len({of([v]) for v in value}) == len({of({0: v}) for v in value}) == len(value)
+
+
 def test_numbers_too_long_to_print_are_digested() -> None:
     assert of(10**5000) == of(10**5000)
     assert of(10**5000) != of(10**5000 + 1)
