@@ -23,6 +23,7 @@ from pytest_dataloader.matrix import LoaderConfig
 from pytest_dataloader.observe.facts import (
     BUILD,
     CLOCK,
+    COMPLETION,
     ENTROPY,
     HASH,
     BatchFacts,
@@ -127,7 +128,8 @@ def _sources(one: RunFacts, other: RunFacts, config: LoaderConfig) -> Iterator[t
 def _unlike_between_runs(config: LoaderConfig) -> tuple[str, ...]:
     """The kinds of sources that differ from run to run; hash seeds only in new interpreters."""
     afresh = config.start_method not in (None, "fork")
-    return (CLOCK, ENTROPY, HASH) if afresh else (CLOCK, ENTROPY)
+    always = (CLOCK, ENTROPY, COMPLETION)
+    return (*always, HASH) if afresh else always
 
 
 def start_methods_agree(evidence: Evidence, asked: Deterministic) -> Iterator[Finding | NotJudged]:

@@ -10,6 +10,7 @@ import ast
 import builtins
 import functools
 import linecache
+import random
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pytest_dataloader.observe.errors import belongs_to_user
 from pytest_dataloader.observe.facts import (
     BUILD,
     CLOCK,
+    COMPLETION,
     CONSTANT,
     ENTROPY,
     HASH,
@@ -72,6 +74,15 @@ _CALLS = {
     ),
     **dict.fromkeys(("builtins.hash", "builtins.id"), HASH),
     **dict.fromkeys(
+        (
+            "concurrent.futures._base.as_completed",
+            "concurrent.futures.as_completed",
+            "asyncio.tasks.as_completed",
+            "asyncio.as_completed",
+        ),
+        COMPLETION,
+    ),
+    **dict.fromkeys(
         ("os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"),
         LISTING,
     ),
@@ -91,6 +102,8 @@ _SEEDED = {
 }
 _SEEDING_METHODS = ("manual_seed", "seed")
 _LISTING_METHODS = ("iterdir", "rglob")
+_COMPLETION_METHODS = ("imap_unordered",)
+_NO_ORDER_REACHES = (LISTING, COMPLETION)
 _PURE = ("int", "abs", "float", "hash", "len")
 
 
@@ -251,8 +264,14 @@ class _Reading:
         kind = _CALLS.get(name)
         if kind is None and method in _LISTING_METHODS and name not in _SEEDED:
             kind, name = LISTING, f"{method}()"
-        if kind == LISTING and within_sorted:
+        elif kind is None and name.startswith("random.SystemRandom."):
+            kind = ENTROPY
+        elif kind is None and method in _COMPLETION_METHODS:
+            kind, name = COMPLETION, method
+        if kind in _NO_ORDER_REACHES and within_sorted:
             return
+        if kind == COMPLETION:
+            name = f"the order of completion ({name.rpartition('.')[2]})"
         if kind is not None:
             yield self._told(kind, name.removeprefix("builtins."), call)
         elif name in _SEEDED or (method in _SEEDING_METHODS and not name.startswith("builtins.")):
@@ -332,6 +351,8 @@ def _name_of(value: Any) -> str | None:
         return None
     if isinstance(value, types.ModuleType):
         return value.__name__
+    if isinstance(value, random.SystemRandom):
+        return "random.SystemRandom"
     owner = getattr(value, "__self__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if owner is not None and not isinstance(owner, types.ModuleType) and name:

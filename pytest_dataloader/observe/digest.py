@@ -267,7 +267,7 @@ class Walk:
             self.feed(dict(pairs), depth)
 
 
-_OPENED = {list: b"list", tuple: b"tuple", dict: b"dict"}
+_OPENED: dict[Any, bytes] = {list: b"list", tuple: b"tuple", dict: b"dict"}
 _MARSHALLED = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 

@@ -15,6 +15,7 @@ PERTURBED, LEAKS = "perturbed", "leaks"
 LISTED, ENCODED, HASHED = "listing order", "default encoding", "hash seed"
 #: What a source is, at which stage it is read, and where a seed comes from (`SourceFacts`).
 CLOCK, ENTROPY, HASH, LISTING, SEED = "clock", "entropy", "hash", "listing", "seed"
+COMPLETION = "completion"
 SAMPLE, ORDER, START, BUILD = "sample", "order", "start", "build"
 CONSTANT, INDEX, OTHER = "constant", "index", "other"
 #: How a loader came to its end, and what was left behind (`LeakFacts`).

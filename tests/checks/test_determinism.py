@@ -26,7 +26,8 @@ from pytest_dataloader.observe.facts import (
 
 SEED_EVERYTHING = (
     "Draw from torch, random or numpy.random, which are seeded, or make a generator from a seed "
-    "that you pass in. Sort sets and directory listings."
+    "that you pass in. Sort sets and directory listings, and collect what threads return in the "
+    "order in which it was asked for."
 )
 SAY_IT_EXPLICITLY = (
     "Say it explicitly: put the value on the dataset, pass dtype, set globals when the module is "

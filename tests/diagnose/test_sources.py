@@ -14,10 +14,13 @@ from pytest_dataloader.diagnose.sources import sources
 
 HEAD = """\
 import glob, os, random, secrets, time, uuid
+from concurrent.futures import as_completed
 from datetime import datetime
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 import numpy as np
 import torch
+SYSTEM = random.SystemRandom()
 """
 
 
@@ -64,6 +67,17 @@ def of_expression(load: Any, expression: str) -> list[tuple[str, str, str, str]]
         ("random.SystemRandom()", "entropy", "random.SystemRandom"),
         ("np.random.default_rng()", "entropy", "numpy.random.default_rng without a seed"),
         ("random.seed(None)", "entropy", "random.seed without a seed"),
+        ("SYSTEM.random()", "entropy", "random.SystemRandom.random"),
+        (
+            "[f.result() for f in as_completed([])]",
+            "completion",
+            "the order of completion (as_completed)",
+        ),
+        (
+            "list(ThreadPool(2).imap_unordered(int, '12'))",
+            "completion",
+            "the order of completion (imap_unordered)",
+        ),
         ("hash(str(index))", "hash", "hash"),
         ("[word for word in {'a', 'b'}]", "hash", "the order of a set"),
         ("list(set('ab'))", "hash", "the order of a set"),
@@ -80,6 +94,8 @@ def test_what_is_read(load: Any, expression: str, kind: str, call: str) -> None:
     "expression",
     [
         "sorted(os.listdir('.'))",
+        "sorted(f.result() for f in as_completed([]))",
+        "list(ThreadPool(2).imap(int, '12'))",
         "sorted(set('ab'))",
         "len({'a', 'b'})",
         "random.random()",

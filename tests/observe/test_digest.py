@@ -298,7 +298,7 @@ def test_a_digest_of_plain_values_is_the_same_in_every_release() -> None:
 
 
 def test_strings_and_numbers_are_the_same_however_often_they_are_held() -> None:
-    word = "".join(["a", "b"])
+    word = "".join(iter("ab"))
     number = int("1" * 30)
 
     assert of([word, word, number, number]) == of(["ab", "".join("ab"), number, int("1" * 30)])

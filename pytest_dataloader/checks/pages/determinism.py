@@ -18,7 +18,8 @@ CODES = (
             """,
         mend="""
             Draw from torch, random or numpy.random, which are seeded, or make a generator from a
-            seed that you pass in. Sort sets and directory listings.
+            seed that you pass in. Sort sets and directory listings, and collect what threads return
+            in the order in which it was asked for.
             """,
         before="""
             class Noisy(Dataset):
