@@ -272,6 +272,21 @@ def _locale() -> Any:
     return locale.setlocale(locale.LC_ALL) if locale is not None else None
 
 
+def _setting(module: str, usual: Any, read: Callable[[Any], Any]) -> Callable[[], Any]:
+    """A setting of a module's, which is the usual one where nobody has imported the module."""
+
+    def value() -> Any:
+        imported = sys.modules.get(module)
+        return str(usual if imported is None else read(imported))
+
+    return value
+
+
+def _decimal(module: Any) -> Any:
+    context = module.getcontext()
+    return context.prec, context.rounding
+
+
 _DEFAULTS: dict[str, Callable[[], Any]] = {
     "torch.get_default_dtype()": _torch("get_default_dtype"),
     "torch.get_default_device()": _torch("get_default_device"),
@@ -280,6 +295,14 @@ _DEFAULTS: dict[str, Callable[[], Any]] = {
     "locale.setlocale(locale.LC_ALL)": _locale,
     "logging.getLogger().level": lambda: logging.getLogger().level,
     "sys.getrecursionlimit()": sys.getrecursionlimit,
+    "csv.field_size_limit()": _setting("csv", 131072, lambda csv: csv.field_size_limit()),
+    "decimal.getcontext()": _setting("decimal", (28, "ROUND_HALF_EVEN"), _decimal),
+    "PIL.ImageFile.LOAD_TRUNCATED_IMAGES": _setting(
+        "PIL.ImageFile", False, lambda image_file: image_file.LOAD_TRUNCATED_IMAGES
+    ),
+    "PIL.Image.MAX_IMAGE_PIXELS": _setting(
+        "PIL.Image", 89478485, lambda image: image.MAX_IMAGE_PIXELS
+    ),
 }
 
 

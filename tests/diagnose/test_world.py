@@ -6,6 +6,7 @@ import functools
 import logging
 import multiprocessing
 import random
+import subprocess
 import sys
 import threading
 import types
@@ -524,6 +525,43 @@ def test_defaults_are_compared() -> None:
         "logging.getLogger().level": ("int 7", f"int {level}", 2),
         "sys.getrecursionlimit()": (f"int {limit + 1}", f"int {limit}", 2),
     }
+
+
+def test_a_librarys_settings_are_the_usual_ones_where_nobody_imported_it(monkeypatch) -> None:
+    for module in ("csv", "decimal", "PIL.Image", "PIL.ImageFile"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    child = held({}, ())
+    context = types.SimpleNamespace(prec=50, rounding="ROUND_HALF_EVEN")
+    libraries = {
+        "csv": types.SimpleNamespace(field_size_limit=lambda: 10**9),
+        "decimal": types.SimpleNamespace(getcontext=lambda: context),
+        "PIL.Image": types.SimpleNamespace(MAX_IMAGE_PIXELS=None, Image=frozenset),
+        "PIL.ImageFile": types.SimpleNamespace(LOAD_TRUNCATED_IMAGES=True),
+    }
+    for name, library in libraries.items():
+        monkeypatch.setitem(sys.modules, name, library)
+    told = {d.path: (d.parent, d.child) for d in differences(held({}, ()), child, {})}
+    assert told == {
+        "csv.field_size_limit()": ("str '1000000000'", "str '131072'"),
+        "decimal.getcontext()": (
+            "str \"(50, 'ROUND_HALF_EVEN')\"",
+            "str \"(28, 'ROUND_HALF_EVEN')\"",
+        ),
+        "PIL.Image.MAX_IMAGE_PIXELS": ("str 'None'", "str '89478485'"),
+        "PIL.ImageFile.LOAD_TRUNCATED_IMAGES": ("str 'True'", "str 'False'"),
+    }
+
+
+def test_a_library_as_it_is_imported_has_the_usual_settings() -> None:
+    code = (
+        "import csv, decimal, sys, PIL.ImageFile; from pytest_dataloader.diagnose import world;"
+        "names = [n for n in world.held({}, ()) if n.startswith(('csv', 'decimal', 'PIL'))];"
+        "print(len(names)); before = world.held({}, ());"
+        "[sys.modules.pop(m) for m in ('csv', 'decimal', 'PIL.Image', 'PIL.ImageFile')];"
+        "print([d.path for d in world.differences(before, world.held({}, ()), {})])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["4", "[]"]
 
 
 # Differences -------------------------------------------------------------------------------------
