@@ -8,6 +8,7 @@ second; over {fork, spawn, forkserver} x {0, 2} workers on ``examples/stdlib_cor
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -125,6 +126,11 @@ def test_epoch(config):
 SUITES = {"by hand": BY_HAND, "with us": WITH_US, "floor": FLOOR}
 
 
+def environment() -> dict[str, str]:
+    """This process's environment, but bytecode is kept, as an installed package's is."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+
 def seconds(folder: Path, name: str) -> float:
     """Seconds of wall time that one suite takes, in a pytest session of its own."""
     file = folder / f"test_{name.replace(' ', '_')}.py"
@@ -133,7 +139,9 @@ def seconds(folder: Path, name: str) -> float:
     options = ["--dl-start-methods=all", "--dl-num-workers=0,2"] if name == "with us" else []
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", str(file), *options]
     began = time.perf_counter()
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
     took = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")

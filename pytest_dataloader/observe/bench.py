@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_dataloader.diagnose import pickling
-from pytest_dataloader.observe import clock, errors, processes, shared, worker
+from pytest_dataloader.observe import clock, errors, probes, processes, shared, worker
 from pytest_dataloader.observe.epoch import EpochRecord
 from pytest_dataloader.observe.facts import (
     IN_PROCESS,
@@ -70,6 +70,8 @@ class Bench:
     # Whether workers may be on their way that `take_workers` has not noted.
     starting: bool = True
     workers_started: list[BaseProcess] = field(default_factory=list)
+    # The temporary files by which torch asks for descriptors.
+    probes: set[str] = field(default_factory=set)
     # Those of epochs that are over, where each epoch starts its own.
     workers_of_before: frozenset[BaseProcess] = frozenset()
     memory: dict[int, processes.Memory] = field(default_factory=dict)
@@ -162,7 +164,8 @@ class Bench:
 
     def _guarded(self, body: Callable[[], None]) -> None:
         try:
-            body()
+            with probes.noted(self.probes):
+                body()
         except BaseException as error:
             if _is_for_others(error):
                 self._abandon()
@@ -194,6 +197,7 @@ class Bench:
         began = self.ended_at if self.ended_at is not None else clock.now()
         with children_may_die():
             gc.collect()
+            probes.remove(self.probes)
             processes.join(self.workers_started, _JOIN_S)
             self.close_s = clock.now() - began
             self._end_all()

@@ -32,6 +32,8 @@ needs_fork = pytest.mark.skipif(
 _MARK = "E2E_SESSION"
 _COLUMNS = 100
 _DROPPED = {"CI", "BUILD_NUMBER", "PY_COLORS", "FORCE_COLOR", "NO_COLOR"}
+# Without bytecode each session and each of its workers would compile this package again.
+_DROPPED |= {"PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
