@@ -181,8 +181,9 @@ _QUICK_S = 0.01
 class SizesNote:
     """A ``collate_fn`` that calls the user's own and notes how much the worker holds.
 
-    A look that is not quick takes at most a third of the time; a note tells what has changed
-    since the last one.
+    The dataset and what travels with it are looked at by themselves, and the modules, whose
+    globals may be very many, by themselves. A look that is not quick takes at most a third of the
+    time; a note tells what has changed since the last one.
     """
 
     def __init__(self, inner: Callable[[Any], Any], journal: Journal, riders: dict[str, Any]):
@@ -190,25 +191,23 @@ class SizesNote:
         self.journal = journal
         self.riders = riders
         self._known: dict[str, int] = {}
-        self._held: Callable[[], dict[str, int]] | None = None
+        self._looks: tuple[_PacedLook, ...] = ()
         self._batches = 0
-        self._not_before = 0.0
-        self._cost_s = float("inf")
 
     def __call__(self, samples: Any) -> Any:
         batch = self.inner(samples)
         self._batches += 1
-        held = self._held = self._held or self._looker()
-        began = time.monotonic()
-        if began >= self._not_before:
-            self._note(held())
-            ended = time.monotonic()
-            self._cost_s = min(self._cost_s, ended - began)
-            self._not_before = ended + (2 * self._cost_s if self._cost_s > _QUICK_S else 0)
+        self._looks = self._looks or self._looks_here()
+        held: dict[str, int] = {}
+        for look in self._looks:
+            held |= look.take()
+        changed = {path: size for path, size in held.items() if self._known.get(path) != size}
+        self._known |= held
+        self.journal.note("sizes", at=time.monotonic(), batches=self._batches, sizes=changed)
         return batch
 
-    def _looker(self) -> Callable[[], dict[str, int]]:
-        """Looks at what this worker holds; what is imported here is imported once, untimed."""
+    def _looks_here(self) -> tuple[_PacedLook, ...]:
+        """Look at what this worker holds; what is imported here is imported once, untimed."""
         from torch.utils.data import get_worker_info
 
         from pytest_dataloader.diagnose.sizes import sizes
@@ -218,12 +217,27 @@ class SizesNote:
         assert info is not None
         roots = {"dataset": info.dataset, **self.riders}
         modules = modules_near(roots.values())
-        return lambda: sizes(roots, modules)
+        return _PacedLook(lambda: sizes(roots)), _PacedLook(lambda: sizes({}, modules))
 
-    def _note(self, held: dict[str, int]) -> None:
-        changed = {path: size for path, size in held.items() if self._known.get(path) != size}
-        self._known = held
-        self.journal.note("sizes", at=time.monotonic(), batches=self._batches, sizes=changed)
+
+class _PacedLook:
+    """A look at sizes by path that takes at most a third of the time, where it is not quick."""
+
+    def __init__(self, look: Callable[[], dict[str, int]]) -> None:
+        self._look = look
+        self._not_before = 0.0
+        self._cost_s = float("inf")
+
+    def take(self) -> dict[str, int]:
+        """What is held, or nothing where it is too early for another look."""
+        began = time.monotonic()
+        if began < self._not_before:
+            return {}
+        held = self._look()
+        ended = time.monotonic()
+        self._cost_s = min(self._cost_s, ended - began)
+        self._not_before = ended + (2 * self._cost_s if self._cost_s > _QUICK_S else 0)
+        return held
 
 
 class Handles:

@@ -20,6 +20,7 @@ from pytest_dataloader.observe.worker import (
     CollateNote,
     Journal,
     StartNote,
+    _PacedLook,
     join_stderr,
     new_object,
     read_journal,
@@ -239,3 +240,20 @@ def test_a_worker_imports_nothing_heavy_for_its_notes() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+def test_a_look_that_is_not_quick_takes_at_most_a_third_of_the_time(monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def slow() -> dict[str, int]:
+        now[0] += 0.02
+        return {"dataset.kept": 1}
+
+    look = _PacedLook(slow)
+    taken = []
+    for _ in range(10):
+        now[0] += 0.01
+        taken.append(bool(look.take()))
+    assert taken == [True, False, False, False, True, False, False, False, True, False]
+    assert all(_PacedLook(dict).take() == {} for _ in range(3))
