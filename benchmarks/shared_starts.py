@@ -7,6 +7,7 @@ forkserver} x {0, 2}; all are defined in one module, so the true starts of the f
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -63,7 +64,11 @@ def seconds(folder: Path, count: int, *options: str) -> float:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
     command += ["--dl-start-methods=all", "--dl-num-workers=0,2", *options]
     began = time.perf_counter()
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # Bytecode is kept, as an installed package's is.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     took = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"the session failed:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import dataclasses
 import enum
 import functools
 import itertools
 import marshal
+import operator
 import pathlib
 import reprlib
 import struct
@@ -207,12 +209,37 @@ class Walk:
         if kind not in _OPENED or self.counts_parts:
             return False
         if not _MARSHALLED.issuperset(map(type, value)):
-            return False
+            return kind is not dict and self._rows_at_once(value)
         if kind is dict and not _MARSHALLED.issuperset(map(type, value.values())):
             return False
         # Of these types version 2 writes the values alone: no references, no interned strings.
         data = marshal.dumps(value, 2)
         self.hasher.update(b"\x00%b:%d;" % (_OPENED[kind], len(data)))
+        self.hasher.update(data)
+        return True
+
+    def _rows_at_once(self, values: Any) -> bool:
+        """Feed objects of one class, each of which holds nothing but atoms; whether they were."""
+        kinds = set(map(type, values))
+        kind: Any = kinds.pop()
+        fields = None if kinds else _fields_at_once(kind)
+        if fields is None:
+            return False
+        try:
+            rows: list[Any] = list(map(operator.attrgetter(*fields) if fields else vars, values))
+        except AttributeError:  # a slot that is not filled
+            return False
+        if len(fields) == 1:
+            inner: Any = rows
+        elif fields:
+            inner = itertools.chain.from_iterable(rows)
+        else:
+            inner = (part for row in rows for pair in row.items() for part in pair)
+        if not _MARSHALLED.issuperset(map(type, inner)):
+            return False
+        data = marshal.dumps(rows, 2)
+        self.tag("rows", type(values).__name__, kind.__module__, kind.__qualname__, fields)
+        self.hasher.update(b"%d;" % len(data))
         self.hasher.update(data)
         return True
 
@@ -269,6 +296,41 @@ class Walk:
 
 _OPENED: dict[Any, bytes] = {list: b"list", tuple: b"tuple", dict: b"dict"}
 _MARSHALLED = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+class _Plain:
+    """A class that adds nothing to what every object with a ``__dict__`` has."""
+
+
+_OF_THEIR_OWN = frozenset(
+    {"__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__"}
+    | {"__getnewargs_ex__", "__getattr__", "__getattribute__", "__dict__"}
+)
+
+
+@functools.lru_cache(maxsize=256)
+def _fields_at_once(kind: type) -> tuple[str, ...] | None:
+    """The fields that are all that objects of a class hold; empty for those of a ``__dict__``.
+
+    None where the class does not say so itself: for what pickles in a way of its own, and for
+    what has a part in C.
+    """
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind)) or None
+    if not _is_plain(kind) or kind in copyreg.dispatch_table:
+        return None
+    classes = kind.__mro__[:-1]
+    if not kind.__dictoffset__ and all("__slots__" in vars(k) for k in classes):
+        slots = (vars(k)["__slots__"] for k in classes)
+        names = [n for some in slots for n in ((some,) if isinstance(some, str) else some)]
+        own = any(_OF_THEIR_OWN & vars(k).keys() for k in classes)
+        return tuple(names) if names and not own and not _hidden(names) else None
+    own = any(_OF_THEIR_OWN - {"__dict__"} & vars(k).keys() for k in classes)
+    return () if kind.__basicsize__ == _Plain.__basicsize__ and not own else None
+
+
+def _hidden(names: list[str]) -> bool:
+    return any(name.startswith("__") for name in names)
 
 
 @functools.lru_cache(maxsize=256)

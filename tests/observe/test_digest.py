@@ -310,6 +310,73 @@ def test_equal_values_of_other_types_are_other_content(value: Any) -> None:
     assert len({of([v]) for v in value}) == len({of({0: v}) for v in value}) == len(value)
 
 
+class Slotted:
+    __slots__ = ("start", "word")
+
+    def __init__(self, word: Any, start: Any) -> None:
+        self.word, self.start = word, start
+
+
+class AlsoSlotted(Slotted):
+    __slots__ = ()
+
+
+class Open:
+    def __init__(self, word: Any, start: Any) -> None:
+        self.word, self.start = word, start
+
+
+class Counted(Open):
+    def __getstate__(self) -> Any:
+        return {"word": self.word}
+
+
+@dataclasses.dataclass
+class Record:
+    word: Any
+    start: Any
+
+
+@pytest.mark.parametrize("kind", [Slotted, Open, Record])
+def test_many_objects_of_a_class_are_told_apart_by_what_they_hold(kind: Any) -> None:
+    def made(*pairs: Any) -> str:
+        return of([kind(*pair) for pair in pairs])
+
+    usual = made(("a", 1), ("b", 2))
+    others = [
+        made(("a", 1), ("b", 3)),
+        made(("b", 2), ("a", 1)),
+        made(("a", 1)),
+        made(("a", 1), ("b", 2.0)),
+        made(("a", 1), ("b", True)),
+        made(("a", 1), ("b", [2])),
+        of((kind("a", 1), kind("b", 2))),
+        of([AlsoSlotted("a", 1), AlsoSlotted("b", 2)]),
+        of([kind("a", 1), Slotted("b", 2) if kind is not Slotted else Open("b", 2)]),
+    ]
+    assert usual == made(("".join("a"), 1), ("b", 2))
+    assert len({usual, *others}) == 1 + len(others)
+    assert made(("a", torch.ones(2))) != made(("a", torch.zeros(2)))
+
+
+def test_objects_with_a_slot_that_is_not_filled() -> None:
+    bare = Slotted.__new__(Slotted)
+    assert of([bare]) == of([Slotted.__new__(Slotted)]) != of([Slotted(None, None)])
+
+
+def test_objects_whose_class_pickles_them_in_its_own_way_go_by_what_it_says() -> None:
+    assert of([Counted("a", 1)]) == of([Counted("a", 2)]) != of([Counted("b", 1)])
+
+
+def test_objects_with_a_part_in_c_are_not_taken_by_their_fields_alone() -> None:
+    class Words(collections.deque[str]):
+        __slots__ = ("language",)
+
+    one, other = Words(["a"]), Words(["b"])
+    one.language = other.language = "en"
+    assert of([one]) != of([other])
+
+
 def test_numbers_too_long_to_print_are_digested() -> None:
     assert of(10**5000) == of(10**5000)
     assert of(10**5000) != of(10**5000 + 1)
